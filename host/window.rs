@@ -1,0 +1,435 @@
+//! Bounded event time: half-open windows of instants, and how a calendar cuts them into named partitions.
+//! Never looks at data. One pair of UTC instants per partition drives reading, staging and the swap.
+
+use crate::time::{EventTime, SECOND_US, TimeError, first_instant, format_us, local, local_midnight, parse};
+use chrono::{Datelike, Days, LocalResult, Months, NaiveDate, NaiveDateTime, Offset, TimeDelta, TimeZone, Timelike};
+use chrono_tz::Tz;
+use std::fmt;
+
+/// A range of event time, `[start, end)`, in UTC microseconds. Never empty, never reversed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Window {
+    start: EventTime,
+    end: EventTime,
+}
+
+/// Why two instants make no window, or a window no set of partitions.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum WindowError {
+    /// The end is not after the start.
+    #[error("the window ends at {end}, which is not after its start {start}")]
+    Reversed {
+        /// Its start.
+        start: EventTime,
+        /// Its end.
+        end: EventTime,
+    },
+    /// A border of the window cuts a partition in two.
+    #[error("{border} lies inside the {grain} partition {partition}")]
+    Unaligned {
+        /// The border.
+        border: EventTime,
+        /// The partition that it cuts.
+        partition: String,
+        /// The dataset's grain.
+        grain: Grain,
+        /// The smallest window of whole partitions around what was asked.
+        whole: (String, String),
+    },
+    /// A bound is not a date, an instant or a partition.
+    #[error("{0:?} is neither a date (2026-05-01), an instant (2026-05-01T00:00:00Z) nor a {1} partition ({2})")]
+    Bound(String, Grain, &'static str),
+    /// A bound is an impossible time.
+    #[error(transparent)]
+    Time(#[from] TimeError),
+}
+
+impl Window {
+    /// Returns the window `[start, end)`.
+    ///
+    /// # Errors
+    /// [`WindowError::Reversed`] if `end` is not after `start`.
+    pub fn new(start: EventTime, end: EventTime) -> Result<Window, WindowError> {
+        if start < end { Ok(Window { start, end }) } else { Err(WindowError::Reversed { start, end }) }
+    }
+
+    /// Returns the first instant in it.
+    pub fn start(&self) -> EventTime {
+        self.start
+    }
+
+    /// Returns the first instant after it.
+    pub fn end(&self) -> EventTime {
+        self.end
+    }
+
+    /// Returns whether `at` lies in it.
+    pub fn contains(&self, at: EventTime) -> bool {
+        self.start <= at && at < self.end
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "[{}, {})", self.start, self.end)
+    }
+}
+
+/// The length of a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Grain {
+    /// One hour of wall time; an hour that occurs twice is two partitions.
+    Hour,
+    /// One day: 23, 24 or 25 hours.
+    Day,
+    /// One ISO 8601 week, Monday to Sunday.
+    Week,
+    /// One month.
+    Month,
+    /// One year.
+    Year,
+}
+
+impl Grain {
+    /// Returns the grain that restitch.toml calls `text`.
+    pub fn parse(text: &str) -> Option<Grain> {
+        Some(match text {
+            "hour" => Grain::Hour,
+            "day" => Grain::Day,
+            "week" => Grain::Week,
+            "month" => Grain::Month,
+            "year" => Grain::Year,
+            _ => return None,
+        })
+    }
+
+    fn example(self) -> &'static str {
+        match self {
+            Grain::Hour => "2026-05-01T13",
+            Grain::Day => "2026-05-01",
+            Grain::Week => "2026-W18",
+            Grain::Month => "2026-05",
+            Grain::Year => "2026",
+        }
+    }
+}
+
+impl fmt::Display for Grain {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(match self {
+            Grain::Hour => "hour",
+            Grain::Day => "day",
+            Grain::Week => "week",
+            Grain::Month => "month",
+            Grain::Year => "year",
+        })
+    }
+}
+
+/// How event time is cut into partitions: they tile it, without gap or overlap.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Calendar {
+    /// The length of a partition.
+    pub grain: Grain,
+    /// The zone whose wall time the borders follow.
+    pub zone: Tz,
+}
+
+impl Calendar {
+    /// Returns the partition that `at` lies in.
+    pub fn at(&self, at: EventTime) -> Window {
+        if self.grain == Grain::Hour {
+            return self.hour_at(at);
+        }
+        let mut first = self.first_day(local(at.0, self.zone).date());
+        loop {
+            let start = self.midnight(first);
+            let next = self.next_first_day(first);
+            let end = self.midnight(next);
+            // Wall dates are not monotonic where clocks go back over midnight; the borders are.
+            if at < start {
+                first = self.first_day(first.pred_opt().unwrap_or(first));
+            } else if at >= end {
+                first = next;
+            } else {
+                return Window { start, end };
+            }
+        }
+    }
+
+    /// Returns the partition after `window`, which is one of this calendar.
+    pub fn next(&self, window: &Window) -> Window {
+        self.at(window.end)
+    }
+
+    /// Returns the name of `window`, which is a partition of this calendar: `2026-05-01`,
+    /// `2026-05-01T13` (`…T02+0200` where the wall hour occurs twice), `2026-W18`, `2026-05`, `2026`.
+    pub fn name(&self, window: &Window) -> String {
+        // The last instant: the first may show the wall time before a change at midnight.
+        let wall = local(window.end.0 - 1, self.zone);
+        let d = wall.date();
+        match self.grain {
+            Grain::Hour => {
+                let name = format!("{}T{:02}", d.format("%Y-%m-%d"), wall.hour());
+                if !self.hour_is_double(wall) {
+                    return name;
+                }
+                let offset = self.offset_s(window.end.0 - 1);
+                format!("{name}{}{:02}{:02}", if offset < 0 { '-' } else { '+' }, offset.abs() / 3600, offset.abs() / 60 % 60)
+            }
+            Grain::Day => d.format("%Y-%m-%d").to_string(),
+            Grain::Week => format!("{:04}-W{:02}", d.iso_week().year(), d.iso_week().week()),
+            Grain::Month => d.format("%Y-%m").to_string(),
+            Grain::Year => d.format("%Y").to_string(),
+        }
+    }
+
+    /// Returns the partition that `name` names, if it names one of this calendar.
+    pub fn parse(&self, name: &str) -> Option<Window> {
+        if !name.is_ascii() {
+            return None;
+        }
+        let number = |r: &str| if r.bytes().all(|b| b.is_ascii_digit()) { r.parse::<u32>().ok() } else { None };
+        let day = |s: &str| {
+            let parts = (s.len() == 10).then(|| (number(&s[0..4]), number(&s[5..7]), number(&s[8..10])))?;
+            if &s[4..5] != "-" || &s[7..8] != "-" {
+                return None;
+            }
+            NaiveDate::from_ymd_opt(parts.0? as i32, parts.1?, parts.2?)
+        };
+        let guess = match self.grain {
+            Grain::Year if name.len() == 4 => NaiveDate::from_ymd_opt(number(name)? as i32, 1, 1)?,
+            Grain::Month if name.len() == 7 => day(&format!("{name}-01"))?,
+            Grain::Week if name.len() == 8 && &name[4..6] == "-W" => {
+                NaiveDate::from_isoywd_opt(number(&name[0..4])? as i32, number(&name[6..8])?, chrono::Weekday::Mon)?
+            }
+            Grain::Day => day(name)?,
+            Grain::Hour if name.len() >= 13 && &name[10..11] == "T" => return self.parse_hour(day(&name[..10])?, number(&name[11..13])?, name),
+            _ => return None,
+        };
+        let window = self.at(local_midnight(guess, self.zone)?);
+        (self.name(&window) == name).then_some(window)
+    }
+
+    /// Returns the partitions that together make up `window`, in order.
+    pub fn partitions(&self, window: Window) -> impl Iterator<Item = Window> + use<> {
+        let calendar = *self;
+        let mut next = Some(calendar.at(window.start));
+        std::iter::from_fn(move || {
+            let current = next.take().filter(|w| w.start < window.end)?;
+            next = Some(calendar.next(&current));
+            Some(current)
+        })
+    }
+
+    /// Returns the window from the start of `start` to the end of `end`, as a user types them: a
+    /// date or a partition name (both whole, so an end date is inclusive) or an instant (half-open).
+    ///
+    /// # Errors
+    /// [`WindowError`] if a bound is none of these, or the window is reversed.
+    pub fn resolve(&self, start: &str, end: &str) -> Result<Window, WindowError> {
+        let start = self.bound(start)?.start;
+        let end = self.bound(end)?.end;
+        Window::new(start, end)
+    }
+
+    /// Returns the slice of time that a typed bound means. An instant is a slice whose both ends are that instant.
+    fn bound(&self, text: &str) -> Result<Window, WindowError> {
+        if let Some(window) = self.parse(text) {
+            return Ok(window);
+        }
+        if text.len() == 10 {
+            let day = Calendar { grain: Grain::Day, zone: self.zone };
+            return Ok(day.at(parse(text, self.zone)?));
+        }
+        match parse(text, self.zone) {
+            Ok(at) => Ok(Window { start: at, end: at }),
+            Err(TimeError::Shape(_)) => Err(WindowError::Bound(text.into(), self.grain, self.grain.example())),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Returns an error unless both borders of `window` are borders of partitions.
+    ///
+    /// # Errors
+    /// [`WindowError::Unaligned`] with the window of whole partitions around it.
+    pub fn check_aligned(&self, window: Window) -> Result<(), WindowError> {
+        let (first, last) = (self.at(window.start), self.at(EventTime(window.end.0 - 1)));
+        let cut = if first.start != window.start {
+            Some((window.start, first))
+        } else if last.end != window.end {
+            Some((window.end, last))
+        } else {
+            None
+        };
+        match cut {
+            None => Ok(()),
+            Some((border, partition)) => Err(WindowError::Unaligned {
+                border,
+                partition: self.name(&partition),
+                grain: self.grain,
+                whole: (self.name(&first), self.name(&last)),
+            }),
+        }
+    }
+
+    fn midnight(&self, date: NaiveDate) -> EventTime {
+        local_midnight(date, self.zone).unwrap_or(EventTime(if date.year() < 5000 { crate::time::MIN_US } else { crate::time::END_US }))
+    }
+
+    fn first_day(&self, d: NaiveDate) -> NaiveDate {
+        match self.grain {
+            Grain::Hour | Grain::Day => d,
+            Grain::Week => d.checked_sub_days(Days::new(d.weekday().num_days_from_monday() as u64)).unwrap_or(d),
+            Grain::Month => d.with_day(1).unwrap_or(d),
+            Grain::Year => NaiveDate::from_ymd_opt(d.year(), 1, 1).unwrap_or(d),
+        }
+    }
+
+    fn next_first_day(&self, first: NaiveDate) -> NaiveDate {
+        match self.grain {
+            Grain::Hour | Grain::Day => first.succ_opt(),
+            Grain::Week => first.checked_add_days(Days::new(7)),
+            Grain::Month => first.checked_add_months(Months::new(1)),
+            Grain::Year => first.checked_add_months(Months::new(12)),
+        }
+        .unwrap_or(first)
+    }
+
+    fn offset_s(&self, us: i64) -> i64 {
+        let utc = chrono::DateTime::from_timestamp_micros(us).unwrap_or_default().naive_utc();
+        self.zone.offset_from_utc_datetime(&utc).fix().local_minus_utc() as i64
+    }
+
+    /// A wall hour under one offset, cut at a change of offset inside it.
+    fn hour_at(&self, at: EventTime) -> Window {
+        const HOUR_US: i64 = 3600 * SECOND_US;
+        let offset = self.offset_s(at.0);
+        let start = (at.0 + offset * SECOND_US).div_euclid(HOUR_US) * HOUR_US - offset * SECOND_US;
+        let end = start + HOUR_US;
+        let same = |us: i64| self.offset_s(us) == offset;
+        let start = if same(start) { start } else { border(start, at.0, &same) };
+        let end = if same(end - 1) { end } else { border(end - 1, at.0, &same) + 1 };
+        Window { start: EventTime(start), end: EventTime(end) }
+    }
+
+    fn hour_is_double(&self, wall: NaiveDateTime) -> bool {
+        let hour = wall.date().and_hms_opt(wall.hour(), 0, 0).unwrap_or(wall);
+        [hour, hour + TimeDelta::seconds(3599)].iter().any(|w| matches!(self.zone.from_local_datetime(w), LocalResult::Ambiguous(..)))
+    }
+
+    fn parse_hour(&self, date: NaiveDate, hour: u32, name: &str) -> Option<Window> {
+        let wall = date.and_hms_opt(hour, 0, 0)?;
+        let first = self.at(first_instant(wall, self.zone)?);
+        // The second of two equal wall hours lies at most a few hours later.
+        let mut window = first;
+        for _ in 0..4 {
+            if self.name(&window) == name {
+                return Some(window);
+            }
+            window = self.next(&window);
+        }
+        None
+    }
+}
+
+/// Returns the instant next to `out` at which `same` begins to hold on the way to `within`, where it holds.
+fn border(out: i64, within: i64, same: &dyn Fn(i64) -> bool) -> i64 {
+    let (mut out, mut within) = (out, within);
+    while (within - out).abs() > 1 {
+        let middle = out + (within - out) / 2;
+        if same(middle) { within = middle } else { out = middle }
+    }
+    within
+}
+
+/// Returns `name` as it stands in a path: everything but letters, digits and `-_.+` percent-encoded.
+pub fn path_segment(name: &str) -> String {
+    name.bytes().map(|b| if b.is_ascii_alphanumeric() || b"-_.+".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+impl Window {
+    /// Returns both borders, for people.
+    pub fn bounds_text(&self) -> (String, String) {
+        (format_us(self.start.0), format_us(self.end.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calendar(grain: Grain, zone: &str) -> Calendar {
+        Calendar { grain, zone: zone.parse().unwrap() }
+    }
+
+    fn at(text: &str) -> EventTime {
+        parse(text, Tz::UTC).unwrap()
+    }
+
+    #[test]
+    fn every_instant_has_one_partition_with_a_name_that_parses_back() {
+        let zones = [
+            "UTC",
+            "Europe/Berlin",
+            "Australia/Lord_Howe",
+            "America/Chicago",
+            "Asia/Kolkata",
+            "Pacific/Apia",
+            "Africa/Cairo",
+            "Antarctica/Troll",
+            "America/Goose_Bay",
+        ];
+        for zone in zones {
+            for grain in [Grain::Hour, Grain::Day, Grain::Week, Grain::Month, Grain::Year] {
+                let c = calendar(grain, zone);
+                for from in
+                    ["2011-12-28T00:00Z", "2025-03-28T00:00Z", "2025-04-04T00:00Z", "2025-10-24T00:00Z", "2010-11-05T00:00Z", "1969-12-30T00:00Z"]
+                {
+                    let mut w = c.at(at(from));
+                    for _ in 0..if grain == Grain::Hour { 120 } else { 5 } {
+                        let name = c.name(&w);
+                        assert_eq!(c.parse(&name), Some(w), "{zone} {name} {w}");
+                        for t in [w.start, EventTime(w.end.0 - 1)] {
+                            assert_eq!(c.at(t), w, "{zone} {name}");
+                        }
+                        let next = c.next(&w);
+                        assert_eq!(next.start, w.end, "{zone} {name}");
+                        assert_ne!(c.name(&next), name, "{zone}");
+                        w = next;
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_hour_that_occurs_twice_is_two_partitions() {
+        let c = calendar(Grain::Hour, "Europe/Berlin");
+        let day = calendar(Grain::Day, "Europe/Berlin").at(at("2025-10-26T12:00Z"));
+        let names: Vec<_> = c.partitions(day).map(|w| c.name(&w)).collect();
+        assert_eq!(names.len(), 25);
+        assert_eq!(&names[1..5], ["2025-10-26T01", "2025-10-26T02+0200", "2025-10-26T02+0100", "2025-10-26T03"]);
+    }
+
+    #[test]
+    fn typed_bounds_are_inclusive_dates_or_half_open_instants() {
+        let c = calendar(Grain::Day, "America/Chicago");
+        let w = c.resolve("2025-02-01", "2025-02-28").unwrap();
+        assert_eq!(w.to_string(), "[2025-02-01T06:00:00Z, 2025-03-01T06:00:00Z)");
+        assert_eq!(c.resolve("2025-02-01T06:00:00Z", "2025-02-02T06:00:00Z").unwrap(), c.resolve("2025-02-01", "2025-02-01").unwrap());
+        assert!(matches!(c.resolve("2025-02-02", "2025-02-01"), Err(WindowError::Reversed { .. })));
+        assert!(matches!(c.resolve("2025-02-30", "2025-03-01"), Err(WindowError::Time(_))));
+        assert!(matches!(c.resolve("soon", "2025-03-01"), Err(WindowError::Bound(..))));
+        let m = calendar(Grain::Month, "UTC");
+        let short = m.resolve("2025-02-01", "2025-02-27").unwrap();
+        assert!(matches!(m.check_aligned(short), Err(WindowError::Unaligned { .. })));
+        m.check_aligned(m.resolve("2025-02", "2025-03-31").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn partition_names_are_safe_in_paths() {
+        assert_eq!(path_segment("2025-10-26T02+0200"), "2025-10-26T02+0200");
+        assert_eq!(path_segment("a/b c%"), "a%2Fb%20c%25");
+    }
+}
