@@ -524,7 +524,7 @@ limits = { memory = "64MiB" }
             ),
             ("\"day\"", "\"dya\"", "18:13", "\"dya\" is none of hour, day, week, month, year", Some("did you mean \"day\"?")),
             ("\"jsonl\"", "3", "5:10", "invalid type: integer `3`, expected a string", None),
-            ("kind = \"balance\"", "kind = \"balanced\"", "21:21", "there is no check \"balanced\"", Some("did you mean \"balance\"?")),
+            ("kind = \"balance\"", "kind = \"balanced\"", "21:20", "there is no check \"balanced\"", Some("did you mean \"balance\"?")),
             ("path = \"warehouse\"", "", "2:1", "the key \"path\" is missing", None),
             ("[source.orders]", "[source.orders", "4:15", "unclosed table, expected `]`", None),
         ] {
