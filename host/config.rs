@@ -14,6 +14,7 @@ use crate::{
 };
 use chrono_tz::Tz;
 use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
 
 /// What restitch.toml declares.
 #[derive(Clone, Debug)]
@@ -219,7 +220,7 @@ impl std::fmt::Display for TransformRef {
 }
 
 /// How records with the same key in one partition become one.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Dedup {
     /// Columns of the input that identify a record.
     pub key: Vec<String>,
@@ -230,7 +231,8 @@ pub struct Dedup {
 }
 
 /// Which of several records with one key is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Keep {
     /// The one that arrived last.
     LatestIngested,
@@ -241,7 +243,8 @@ pub enum Keep {
 }
 
 /// What a conflict (same key, other payload) does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OnConflict {
     /// It is counted in the manifest.
     Count,
@@ -250,7 +253,7 @@ pub enum OnConflict {
 }
 
 /// Bounds on one instance of a transform. Each names its key in restitch.toml when it is hit.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Limits {
     /// Linear memory of the instance, in bytes (`limits.memory`).
     pub memory_bytes_max: u64,

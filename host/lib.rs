@@ -11,3 +11,10 @@ pub mod schema;
 pub mod window;
 pub mod watermark;
 pub mod config;
+pub mod checksum;
+pub mod manifest;
+
+// Doors.
+pub mod store;
+pub mod catalog;
+pub mod datafile;

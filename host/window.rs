@@ -76,7 +76,8 @@ impl fmt::Display for Window {
 }
 
 /// The length of a partition.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Grain {
     /// One hour of wall time; an hour that occurs twice is two partitions.
     Hour,

@@ -1,0 +1,226 @@
+//! The door to SQLite: one file that is a DuckLake catalog and holds our own state beside it.
+//! Never touches a data file. Every change of the lake, with all that belongs to it, is one transaction.
+//! Read by planning; written by ingest, publish and rollback.
+
+mod ducklake;
+mod schema;
+mod state;
+
+pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
+pub use state::*;
+
+use crate::{id::SnapshotId, store::Store, time::IngestTime};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use std::time::Duration;
+
+/// A catalog that cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// SQLite refused.
+    #[error("the catalog refused: {0}")]
+    Sqlite(#[from] rusqlite::Error),
+    /// There is no warehouse.
+    #[error("there is no warehouse at {0}")]
+    Missing(String),
+    /// There is one already.
+    #[error("there is a warehouse at {0} already")]
+    Exists(String),
+    /// The file is a catalog of another version.
+    #[error("{path} is a {what} of version {found}; this release reads {expected}")]
+    Version {
+        /// The catalog file.
+        path: String,
+        /// "DuckLake catalog" or "restitch warehouse".
+        what: &'static str,
+        /// Its version.
+        found: String,
+        /// Ours.
+        expected: String,
+    },
+    /// A column has a type that is not of the contract.
+    #[error("column {column:?} of table {table} has the DuckLake type {type_name}, which restitch does not read")]
+    ColumnType {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Its type.
+        type_name: String,
+    },
+    /// Another tool changed rows in a way that reading data files alone would not show.
+    #[error("another tool {what} in table {table}")]
+    ForeignRows {
+        /// The table.
+        table: String,
+        /// What it did.
+        what: &'static str,
+    },
+    /// Files that were live when we looked are not any more.
+    #[error("files of table {table} changed while they were being replaced")]
+    Vanished {
+        /// The table.
+        table: String,
+    },
+    /// A row of our own that does not parse.
+    #[error("the catalog holds {what} {value:?}, which this release does not understand")]
+    Value {
+        /// What kind of value.
+        what: &'static str,
+        /// The value.
+        value: String,
+    },
+}
+
+/// An open catalog.
+pub struct Catalog {
+    connection: Connection,
+    data_path: String,
+}
+
+/// A transaction over our own tables alone.
+pub struct Record<'c> {
+    tx: rusqlite::Transaction<'c>,
+}
+
+/// A reader of the catalog: of the database as it is, or inside a commit.
+#[derive(Clone, Copy)]
+pub struct View<'c> {
+    connection: &'c Connection,
+    data_path: &'c str,
+}
+
+/// The catalog file's name in a warehouse.
+pub const FILE: &str = "catalog.sqlite";
+
+/// How long a writer waits for another one.
+const BUSY: Duration = Duration::from_secs(60);
+
+impl Catalog {
+    /// Creates the catalog of a new warehouse.
+    ///
+    /// # Errors
+    /// There is one already, or the folder is not writable.
+    /// # After a crash
+    /// The file is empty or complete; an empty one is completed by the next `create`.
+    pub fn create(store: &Store, now: IngestTime) -> Result<Catalog, CatalogError> {
+        let path = store.path(FILE);
+        let mut connection = Connection::open(&path)?;
+        configure(&connection)?;
+        let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        if has_table(&tx, "ducklake_metadata")? {
+            return Err(CatalogError::Exists(path.display().to_string()));
+        }
+        tx.execute_batch(schema::DUCKLAKE)?;
+        tx.execute_batch(schema::STATE)?;
+        tx.execute_batch(schema::VIEWS)?;
+        tx.execute("INSERT INTO ducklake_snapshot VALUES (0, ?1, 0, 1, 0)", [sql_time(now)])?;
+        tx.execute("INSERT INTO ducklake_snapshot_changes VALUES (0, 'created_schema:\"main\"', NULL, NULL, NULL)", [])?;
+        tx.execute("INSERT INTO ducklake_schema VALUES (0, ?1, 0, NULL, 'main', 'main/', 1)", [uuid::Uuid::new_v4().to_string()])?;
+        let created_by = format!("restitch {}", env!("CARGO_PKG_VERSION"));
+        let metadata = [
+            ("version", schema::DUCKLAKE_VERSION),
+            ("created_by", &created_by),
+            ("data_path", "data/"),
+            ("encrypted", "false"),
+            ("data_inlining_row_limit", "0"),
+        ];
+        for (key, value) in metadata {
+            tx.execute("INSERT INTO ducklake_metadata VALUES (?1, ?2, NULL, NULL)", [key, value])?;
+        }
+        tx.execute("INSERT INTO restitch_meta VALUES ('version', ?1)", [schema::STATE_VERSION.to_string()])?;
+        tx.commit()?;
+        Ok(Catalog { connection, data_path: "data/".into() })
+    }
+
+    /// Opens the catalog of a warehouse.
+    ///
+    /// # Errors
+    /// There is none, or it was written by a newer release.
+    pub fn open(store: &Store) -> Result<Catalog, CatalogError> {
+        let path = store.path(FILE);
+        let shown = path.display().to_string();
+        if !store.exists(FILE) {
+            return Err(CatalogError::Missing(shown));
+        }
+        let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        configure(&connection)?;
+        if !has_table(&connection, "ducklake_metadata")? || !has_table(&connection, "restitch_meta")? {
+            return Err(CatalogError::Missing(shown));
+        }
+        let value = |key: &str| {
+            connection.query_row("SELECT value FROM ducklake_metadata WHERE key = ?1 AND scope IS NULL", [key], |r| r.get::<_, String>(0))
+        };
+        let refuse = |what, found: String, expected: String| Err(CatalogError::Version { path: shown.clone(), what, found, expected });
+        let version = value("version")?;
+        if version != schema::DUCKLAKE_VERSION {
+            return refuse("DuckLake catalog", version, schema::DUCKLAKE_VERSION.into());
+        }
+        let version: String = connection.query_row("SELECT value FROM restitch_meta WHERE key = 'version'", [], |r| r.get(0))?;
+        if version != schema::STATE_VERSION.to_string() {
+            return refuse("restitch warehouse", version, schema::STATE_VERSION.to_string());
+        }
+        let data_path = value("data_path")?;
+        Ok(Catalog { connection, data_path })
+    }
+
+    /// Reads the catalog: everything that `read` sees is of one moment.
+    ///
+    /// # Errors
+    /// What `read` returns, or that the catalog cannot be read.
+    pub fn read<T, E: From<CatalogError>>(&mut self, read: impl FnOnce(View) -> Result<T, E>) -> Result<T, E> {
+        let tx = self.connection.transaction().map_err(CatalogError::from)?;
+        read(View { connection: &tx, data_path: &self.data_path })
+    }
+
+    /// Changes our own state only: no snapshot, but one transaction all the same.
+    ///
+    /// # Errors
+    /// What `change` returns, or that the catalog cannot be written.
+    /// # After an error
+    /// The catalog is as before.
+    pub fn record<T, E: From<CatalogError>>(&mut self, change: impl FnOnce(&Record) -> Result<T, E>) -> Result<T, E> {
+        let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(CatalogError::from)?;
+        let record = Record { tx };
+        let value = change(&record)?;
+        record.tx.commit().map_err(CatalogError::from)?;
+        Ok(value)
+    }
+
+    /// Changes the lake: makes a snapshot, lets `change` fill it, and commits all of it or nothing.
+    ///
+    /// # Errors
+    /// What `change` returns, or that the catalog cannot be written.
+    /// # After an error
+    /// The catalog is as before. Only if the commit itself failed (disk, power) its outcome is unknown: look before cleaning up.
+    pub fn commit<T, E: From<CatalogError>>(
+        &mut self,
+        now: IngestTime,
+        author: &str,
+        message: &str,
+        change: impl FnOnce(&mut Commit) -> Result<T, E>,
+    ) -> Result<(SnapshotId, T), E> {
+        let data_path = self.data_path.clone();
+        let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(CatalogError::from)?;
+        let mut commit = Commit::begin(tx, data_path, &sql_time(now))?;
+        let value = change(&mut commit)?;
+        let snapshot = commit.finish(author, message)?;
+        Ok((snapshot, value))
+    }
+}
+
+fn configure(connection: &Connection) -> Result<(), CatalogError> {
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.set_prepared_statement_cache_capacity(128);
+    Ok(())
+}
+
+fn has_table(connection: &Connection, name: &str) -> Result<bool, CatalogError> {
+    Ok(connection.query_row("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1", params![name], |r| r.get::<_, i64>(0))? > 0)
+}
+
+/// DuckLake's text of a TIMESTAMPTZ in a SQLite catalog.
+fn sql_time(at: IngestTime) -> String {
+    chrono::DateTime::from_timestamp_micros(at.0).unwrap_or_default().format("%Y-%m-%d %H:%M:%S%.6f+00").to_string()
+}

@@ -1,0 +1,535 @@
+//! The DuckLake rows of a catalog: tables, columns, data files, statistics, and the commit that changes them.
+//! Never edits a row of an earlier snapshot but to end it. Row-level protocol: DuckLake specification 1.0.
+//! `Commit` is handed out by [`super::Catalog::commit`]; reading methods stand on [`View`], inside a commit too.
+
+use super::{CatalogError, View};
+use crate::{
+    id::SnapshotId,
+    schema::{DataType, Field},
+};
+use rusqlite::{OptionalExtension, Transaction, params};
+use std::cmp::Ordering;
+
+/// The rule of DuckLake for what is visible at snapshot `?1`.
+const VISIBLE: &str = "begin_snapshot <= ?1 AND (end_snapshot IS NULL OR ?1 < end_snapshot)";
+
+/// A table as of one snapshot.
+#[derive(Clone, Debug)]
+pub struct Table {
+    /// Its id in the catalog.
+    pub id: i64,
+    /// Its name.
+    pub name: String,
+    /// Its folder, relative to the warehouse, with a slash at the end.
+    pub folder: String,
+    /// Its columns, in order.
+    pub columns: Vec<TableColumn>,
+    /// The partition spec that new files carry.
+    pub partition_id: Option<i64>,
+}
+
+impl Table {
+    /// Returns the id of the column of that name.
+    pub fn column_id(&self, name: &str) -> Option<i64> {
+        self.columns.iter().find(|c| c.field.name == name).map(|c| c.id)
+    }
+
+    /// Returns the table's fields, in order.
+    pub fn fields(&self) -> Vec<Field> {
+        self.columns.iter().map(|c| c.field.clone()).collect()
+    }
+}
+
+/// A column of a [`Table`].
+#[derive(Clone, Debug)]
+pub struct TableColumn {
+    /// Its id: also the Parquet field id.
+    pub id: i64,
+    /// Name, type, nullability.
+    pub field: Field,
+}
+
+/// A file that is to be added to a table.
+#[derive(Clone, Debug)]
+pub struct NewFile {
+    /// Its path, relative to the table's folder.
+    pub path: String,
+    /// Exact number of rows: DuckDB answers `count(*)` from it.
+    pub rows: i64,
+    /// Its size.
+    pub bytes: i64,
+    /// Length of the Parquet footer, without the 8 bytes that end the file.
+    pub footer_bytes: i64,
+    /// Value of the partition column, for partitioned tables.
+    pub partition: Option<String>,
+    /// Statistics, one for each column of the table.
+    pub stats: Vec<ColumnStats>,
+}
+
+/// What a file's values of one column look like.
+#[derive(Clone, Debug)]
+pub struct ColumnStats {
+    /// The column.
+    pub column_id: i64,
+    /// Its type, by which bounds are compared.
+    pub data_type: DataType,
+    /// Compressed size.
+    pub bytes: i64,
+    /// Values that are not null.
+    pub values: i64,
+    /// Nulls.
+    pub nulls: i64,
+    /// Least value or a lower bound, as DuckLake text; `None` if all are null.
+    pub min: Option<String>,
+    /// Greatest value or an upper bound.
+    pub max: Option<String>,
+    /// For floats: whether there is a NaN.
+    pub contains_nan: Option<bool>,
+}
+
+/// A file that is visible at some snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveFile {
+    /// Its id. Compaction replaces ids: never the only reference in anything kept.
+    pub id: i64,
+    /// Its path, relative to the warehouse.
+    pub path: String,
+    /// Its rows.
+    pub rows: i64,
+    /// Its size.
+    pub bytes: i64,
+    /// The snapshot that added it.
+    pub begin: SnapshotId,
+    /// The newest snapshot whose rows it holds, if compaction merged several.
+    pub partial_max: Option<SnapshotId>,
+    /// First row id.
+    pub row_id_start: Option<i64>,
+    /// Value of its partition column.
+    pub partition: Option<String>,
+    /// Bounds of the column that was asked for, as DuckLake text.
+    pub bounds: Option<(String, String)>,
+}
+
+impl View<'_> {
+    /// Returns the latest snapshot.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn latest(&self) -> Result<SnapshotId, CatalogError> {
+        Ok(SnapshotId(self.connection.query_row("SELECT max(snapshot_id) FROM ducklake_snapshot", [], |r| r.get(0))?))
+    }
+
+    /// Returns the table of that name at `at`, if there is one.
+    ///
+    /// # Errors
+    /// The catalog cannot be read, or a column has a type that is not ours.
+    pub fn table(&self, name: &str, at: SnapshotId) -> Result<Option<Table>, CatalogError> {
+        let sql = format!("SELECT table_id, path FROM ducklake_table WHERE {VISIBLE} AND table_name = ?2 AND schema_id = 0");
+        let found = self.connection.query_row(&sql, params![at.0, name], |r| Ok((r.get::<_, i64>(0)?, r.get::<_, String>(1)?))).optional()?;
+        let Some((id, path)) = found else { return Ok(None) };
+        let mut columns = Vec::new();
+        let sql = format!(
+            "SELECT column_id, column_name, column_type, nulls_allowed FROM ducklake_column WHERE {VISIBLE} AND table_id = ?2 AND parent_column IS NULL ORDER BY column_order"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![at.0, id])?;
+        while let Some(r) = rows.next()? {
+            let (column, type_name): (String, String) = (r.get(1)?, r.get(2)?);
+            let data_type = DataType::from_ducklake(&type_name).ok_or_else(|| CatalogError::ColumnType {
+                table: name.into(),
+                column: column.clone(),
+                type_name,
+            })?;
+            columns.push(TableColumn { id: r.get(0)?, field: Field::new(column, data_type, r.get::<_, i64>(3)? != 0) });
+        }
+        let sql = format!("SELECT partition_id FROM ducklake_partition_info WHERE {VISIBLE} AND table_id = ?2");
+        let partition_id = self.connection.query_row(&sql, params![at.0, id], |r| r.get(0)).optional()?;
+        let schema: String = self.connection.query_row("SELECT path FROM ducklake_schema WHERE schema_id = 0", [], |r| r.get(0))?;
+        Ok(Some(Table { id, name: name.into(), folder: format!("{}{schema}{path}", self.data_path), columns, partition_id }))
+    }
+
+    /// Returns the names of all tables at `at`, sorted.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn table_names(&self, at: SnapshotId) -> Result<Vec<String>, CatalogError> {
+        let mut statement =
+            self.connection.prepare_cached(&format!("SELECT table_name FROM ducklake_table WHERE {VISIBLE} AND schema_id = 0 ORDER BY 1"))?;
+        let names = statement.query_map([at.0], |r| r.get(0))?.collect::<Result<_, _>>()?;
+        Ok(names)
+    }
+
+    /// Returns the files of `table` that are visible at `at`, in arrival order, with the bounds of `bounds_of`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read; or another tool deleted or inlined rows, which we would not see.
+    pub fn files(&self, table: &Table, at: SnapshotId, bounds_of: Option<i64>) -> Result<Vec<LiveFile>, CatalogError> {
+        self.files_where(table, at, bounds_of, None)
+    }
+
+    /// Returns the files of one partition of `table` that are visible at `at`.
+    ///
+    /// # Errors
+    /// As [`View::files`].
+    pub fn partition_files(&self, table: &Table, at: SnapshotId, partition: &str) -> Result<Vec<LiveFile>, CatalogError> {
+        self.files_where(table, at, None, Some(partition))
+    }
+
+    fn files_where(&self, table: &Table, at: SnapshotId, bounds_of: Option<i64>, partition: Option<&str>) -> Result<Vec<LiveFile>, CatalogError> {
+        self.refuse_foreign_rows(table, at)?;
+        let filter = if partition.is_some() { "AND v.partition_value = ?4" } else { "AND ?4 IS NULL" };
+        let sql = format!(
+            "SELECT f.data_file_id, f.path, f.path_is_relative, f.record_count, f.file_size_bytes, f.begin_snapshot, f.partial_max, f.row_id_start, v.partition_value, s.min_value, s.max_value
+             FROM ducklake_data_file f
+             LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+             LEFT JOIN ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.table_id = f.table_id AND s.column_id = ?3
+             WHERE f.table_id = ?2 AND f.begin_snapshot <= ?1 AND (f.end_snapshot IS NULL OR ?1 < f.end_snapshot) {filter}
+             ORDER BY f.begin_snapshot, f.data_file_id"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![at.0, table.id, bounds_of, partition])?;
+        let mut files = Vec::new();
+        while let Some(r) = rows.next()? {
+            let (path, relative): (String, i64) = (r.get(1)?, r.get(2)?);
+            let bounds = r.get::<_, Option<String>>(9)?.zip(r.get::<_, Option<String>>(10)?);
+            files.push(LiveFile {
+                id: r.get(0)?,
+                path: if relative != 0 { format!("{}{path}", table.folder) } else { path },
+                rows: r.get(3)?,
+                bytes: r.get(4)?,
+                begin: SnapshotId(r.get(5)?),
+                partial_max: r.get::<_, Option<i64>>(6)?.map(SnapshotId),
+                row_id_start: r.get(7)?,
+                partition: r.get(8)?,
+                bounds,
+            });
+        }
+        Ok(files)
+    }
+
+    /// We write no delete files and no inlined rows; where another tool did, reading only data files would be wrong.
+    fn refuse_foreign_rows(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
+        let sql = format!("SELECT count(*) FROM ducklake_delete_file WHERE {VISIBLE} AND table_id = ?2");
+        let deletes: i64 = self.connection.query_row(&sql, params![at.0, table.id], |r| r.get(0))?;
+        let inlined: i64 =
+            self.connection.query_row("SELECT count(*) FROM ducklake_inlined_data_tables WHERE table_id = ?1", [table.id], |r| r.get(0))?;
+        match (deletes, inlined) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "inserted rows into the catalog itself (inlining)" }),
+            _ => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "deleted rows by delete files" }),
+        }
+    }
+}
+
+/// One change of the lake: a new snapshot, and all that belongs to it, in one transaction.
+pub struct Commit<'c> {
+    pub(super) tx: Transaction<'c>,
+    pub(super) data_path: String,
+    base: SnapshotId,
+    snapshot: SnapshotId,
+    schema_version: i64,
+    next_catalog_id: i64,
+    next_file_id: i64,
+    changes: Vec<String>,
+}
+
+impl<'c> Commit<'c> {
+    /// Takes the writer's lock (the transaction is already immediate) and inserts the snapshot row first.
+    pub(super) fn begin(tx: Transaction<'c>, data_path: String, now: &str) -> Result<Commit<'c>, CatalogError> {
+        let (base, schema_version, next_catalog_id, next_file_id) = tx.query_row(
+            "SELECT snapshot_id, schema_version, next_catalog_id, next_file_id FROM ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1",
+            [],
+            |r| Ok((r.get::<_, i64>(0)?, r.get(1)?, r.get(2)?, r.get(3)?)),
+        )?;
+        let snapshot = SnapshotId(base + 1);
+        tx.execute(
+            "INSERT INTO ducklake_snapshot VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![snapshot.0, now, schema_version, next_catalog_id, next_file_id],
+        )?;
+        Ok(Commit { tx, data_path, base: SnapshotId(base), snapshot, schema_version, next_catalog_id, next_file_id, changes: Vec::new() })
+    }
+
+    pub(super) fn finish(self, author: &str, message: &str) -> Result<SnapshotId, CatalogError> {
+        self.tx.execute(
+            "UPDATE ducklake_snapshot SET schema_version = ?2, next_catalog_id = ?3, next_file_id = ?4 WHERE snapshot_id = ?1",
+            params![self.snapshot.0, self.schema_version, self.next_catalog_id, self.next_file_id],
+        )?;
+        self.tx.execute(
+            "INSERT INTO ducklake_snapshot_changes VALUES (?1, ?2, ?3, ?4, NULL)",
+            params![self.snapshot.0, self.changes.join(","), author, message],
+        )?;
+        self.tx.commit()?;
+        Ok(self.snapshot)
+    }
+
+    /// Returns a reader that sees what this commit has done so far.
+    pub fn view(&self) -> View<'_> {
+        View { connection: &self.tx, data_path: &self.data_path }
+    }
+
+    /// Returns the snapshot that this commit makes.
+    pub fn snapshot(&self) -> SnapshotId {
+        self.snapshot
+    }
+
+    /// Returns the snapshot that it stands on.
+    pub fn base(&self) -> SnapshotId {
+        self.base
+    }
+
+    fn changed(&mut self, token: String) {
+        if !self.changes.contains(&token) {
+            self.changes.push(token);
+        }
+    }
+
+    fn new_schema_version(&mut self, table: i64) -> Result<(), CatalogError> {
+        self.schema_version += 1;
+        self.tx.execute("INSERT INTO ducklake_schema_versions VALUES (?1, ?2, ?3)", params![self.snapshot.0, self.schema_version, table])?;
+        Ok(())
+    }
+
+    /// Creates a table in the schema `main`, partitioned by the identity of `partition_by` if that is given.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn create_table(&mut self, name: &str, fields: &[Field], partition_by: Option<&str>) -> Result<Table, CatalogError> {
+        let id = self.next_catalog_id;
+        self.next_catalog_id += 1;
+        let path = format!("{name}/");
+        self.tx.execute(
+            "INSERT INTO ducklake_table VALUES (?1, ?2, ?3, NULL, 0, ?4, ?5, 1)",
+            params![id, uuid::Uuid::new_v4().to_string(), self.snapshot.0, name, path],
+        )?;
+        let mut columns = Vec::new();
+        for (i, field) in fields.iter().enumerate() {
+            columns.push(self.insert_column(id, i as i64 + 1, field)?);
+        }
+        let mut partition_id = None;
+        if let Some(column) = columns.iter().find(|c| Some(c.field.name.as_str()) == partition_by) {
+            self.tx.execute("INSERT INTO ducklake_partition_info VALUES (?1, ?2, ?3, NULL)", params![self.next_catalog_id, id, self.snapshot.0])?;
+            self.tx
+                .execute("INSERT INTO ducklake_partition_column VALUES (?1, ?2, 0, ?3, 'identity')", params![self.next_catalog_id, id, column.id])?;
+            partition_id = Some(self.next_catalog_id);
+            self.next_catalog_id += 1;
+        }
+        self.new_schema_version(id)?;
+        self.changed(format!("created_table:\"main\".\"{name}\""));
+        Ok(Table { id, name: name.into(), folder: format!("{}main/{path}", self.data_path), columns, partition_id })
+    }
+
+    /// Adds a nullable column to `table`; older files read null.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn add_column(&mut self, table: &mut Table, field: &Field) -> Result<(), CatalogError> {
+        let last: i64 = self.tx.query_row("SELECT max(column_id) FROM ducklake_column WHERE table_id = ?1", [table.id], |r| r.get(0))?;
+        let column = self.insert_column(table.id, last + 1, field)?;
+        table.columns.push(column);
+        self.new_schema_version(table.id)?;
+        self.changed(format!("altered_table:{}", table.id));
+        Ok(())
+    }
+
+    fn insert_column(&mut self, table: i64, id: i64, field: &Field) -> Result<TableColumn, CatalogError> {
+        self.tx.execute(
+            "INSERT INTO ducklake_column VALUES (?1, ?2, NULL, ?3, ?1, ?4, ?5, NULL, 'NULL', ?6, NULL, 'literal', 'duckdb')",
+            params![id, self.snapshot.0, table, field.name, field.data_type.ducklake(), field.nullable as i64],
+        )?;
+        Ok(TableColumn { id, field: field.clone() })
+    }
+
+    /// Adds files to `table`.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn add_files(&mut self, table: &Table, files: &[NewFile]) -> Result<(), CatalogError> {
+        if files.is_empty() {
+            return Ok(());
+        }
+        let stats =
+            self.tx.query_row("SELECT next_row_id FROM ducklake_table_stats WHERE table_id = ?1", [table.id], |r| r.get::<_, i64>(0)).optional()?;
+        let first = stats.is_none();
+        let mut next_row_id = stats.unwrap_or(0);
+        let (mut rows, mut bytes) = (0, 0);
+        let mut totals: Vec<ColumnStats> = Vec::new();
+        for file in files {
+            self.insert_file(table, file, next_row_id)?;
+            next_row_id += file.rows;
+            rows += file.rows;
+            bytes += file.bytes;
+            for s in &file.stats {
+                match totals.iter_mut().find(|t| t.column_id == s.column_id) {
+                    Some(total) => widen(total, s),
+                    None => totals.push(s.clone()),
+                }
+            }
+        }
+        if first {
+            self.tx.execute("INSERT INTO ducklake_table_stats VALUES (?1, ?2, ?3, ?4)", params![table.id, rows, next_row_id, bytes])?;
+        } else {
+            // Gross counts: DuckDB trusts the table's bounds where the count equals the live rows.
+            let sql = "UPDATE ducklake_table_stats SET record_count = record_count + ?2, next_row_id = ?3, file_size_bytes = file_size_bytes + ?4 WHERE table_id = ?1";
+            self.tx.execute(sql, params![table.id, rows, next_row_id, bytes])?;
+        }
+        for total in &totals {
+            self.widen_table_stats(table.id, total, first)?;
+        }
+        self.changed(format!("inserted_into_table:{}", table.id));
+        Ok(())
+    }
+
+    fn insert_file(&mut self, table: &Table, f: &NewFile, row_id: i64) -> Result<(), CatalogError> {
+        let id = self.next_file_id;
+        self.next_file_id += 1;
+        self.tx
+            .prepare_cached("INSERT INTO ducklake_data_file VALUES (?1, ?2, ?3, NULL, NULL, ?4, 1, 'parquet', ?5, ?6, ?7, ?8, ?9, NULL, NULL, NULL)")?
+            .execute(params![id, table.id, self.snapshot.0, f.path, f.rows, f.bytes, f.footer_bytes, row_id, table.partition_id])?;
+        let mut insert = self.tx.prepare_cached("INSERT INTO ducklake_file_column_stats VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)")?;
+        for s in &f.stats {
+            insert.execute(params![id, table.id, s.column_id, s.bytes, s.values, s.nulls, s.min, s.max, s.contains_nan.map(i64::from)])?;
+        }
+        if let Some(value) = &f.partition {
+            self.tx.prepare_cached("INSERT INTO ducklake_file_partition_value VALUES (?1, ?2, 0, ?3)")?.execute(params![id, table.id, value])?;
+        }
+        Ok(())
+    }
+
+    /// A column that was added after the first data has no row here, ever: older files would be pruned wrongly.
+    fn widen_table_stats(&mut self, table: i64, s: &ColumnStats, first: bool) -> Result<(), CatalogError> {
+        if first {
+            let sql = "INSERT INTO ducklake_table_column_stats VALUES (?1, ?2, ?3, ?4, ?5, ?6, NULL)";
+            self.tx.execute(sql, params![table, s.column_id, (s.nulls > 0) as i64, s.contains_nan.map(i64::from), s.min, s.max])?;
+            return Ok(());
+        }
+        let sql = "SELECT contains_null, contains_nan, min_value, max_value FROM ducklake_table_column_stats WHERE table_id = ?1 AND column_id = ?2";
+        let old = self
+            .tx
+            .query_row(sql, params![table, s.column_id], |r| Ok((r.get::<_, Option<i64>>(0)?, r.get::<_, Option<i64>>(1)?, r.get(2)?, r.get(3)?)))
+            .optional()?;
+        let Some((contains_null, contains_nan, min, max)) = old else { return Ok(()) };
+        let mut wide = ColumnStats { min, max, contains_nan: contains_nan.map(|n| n != 0), nulls: contains_null.unwrap_or(0), ..s.clone() };
+        widen(&mut wide, s);
+        let sql = "UPDATE ducklake_table_column_stats SET contains_null = ?3, contains_nan = ?4, min_value = ?5, max_value = ?6 WHERE table_id = ?1 AND column_id = ?2";
+        self.tx.execute(sql, params![table, s.column_id, (wide.nulls > 0) as i64, wide.contains_nan.map(i64::from), wide.min, wide.max])?;
+        Ok(())
+    }
+
+    /// Ends the live files `ids` of `table` at this snapshot.
+    ///
+    /// # Errors
+    /// One of them is not live any more: the caller compared with something stale.
+    pub fn end_files(&mut self, table: &Table, ids: &[i64]) -> Result<(), CatalogError> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        let mut ended = 0;
+        {
+            let mut end = self.tx.prepare_cached(
+                "UPDATE ducklake_data_file SET end_snapshot = ?1 WHERE data_file_id = ?2 AND table_id = ?3 AND end_snapshot IS NULL",
+            )?;
+            let mut end_deletes =
+                self.tx.prepare_cached("UPDATE ducklake_delete_file SET end_snapshot = ?1 WHERE data_file_id = ?2 AND end_snapshot IS NULL")?;
+            for id in ids {
+                ended += end.execute(params![self.snapshot.0, id, table.id])?;
+                end_deletes.execute(params![self.snapshot.0, id])?;
+            }
+        }
+        if ended != ids.len() {
+            return Err(CatalogError::Vanished { table: table.name.clone() });
+        }
+        // Statistics are cached by file id: consume one, so that attached sessions look again.
+        self.next_file_id += 1;
+        self.changed(format!("deleted_from_table:{}", table.id));
+        Ok(())
+    }
+
+    /// Copies the statistics and counts of an ended file for a link of it at `path`.
+    ///
+    /// # Errors
+    /// The file's row is gone (expired).
+    pub fn copy_of(&self, file: &LiveFile, table: &Table, path: String) -> Result<NewFile, CatalogError> {
+        let footer_bytes = self
+            .tx
+            .query_row("SELECT footer_size FROM ducklake_data_file WHERE data_file_id = ?1", [file.id], |r| r.get::<_, Option<i64>>(0))
+            .optional()?
+            .ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?
+            .unwrap_or(0);
+        let sql = "SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan FROM ducklake_file_column_stats WHERE data_file_id = ?1 ORDER BY column_id";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let mut rows = statement.query([file.id])?;
+        let mut stats = Vec::new();
+        while let Some(r) = rows.next()? {
+            let column_id = r.get(0)?;
+            let Some(column) = table.columns.iter().find(|c| c.id == column_id) else { continue };
+            stats.push(ColumnStats {
+                column_id,
+                data_type: column.field.data_type,
+                bytes: r.get::<_, Option<i64>>(1)?.unwrap_or(0),
+                values: r.get::<_, Option<i64>>(2)?.unwrap_or(0),
+                nulls: r.get::<_, Option<i64>>(3)?.unwrap_or(0),
+                min: r.get(4)?,
+                max: r.get(5)?,
+                contains_nan: r.get::<_, Option<i64>>(6)?.map(|n| n != 0),
+            });
+        }
+        Ok(NewFile { path, rows: file.rows, bytes: file.bytes, footer_bytes, partition: file.partition.clone(), stats })
+    }
+}
+
+/// Widens `total` so that it covers `s` too.
+fn widen(total: &mut ColumnStats, s: &ColumnStats) {
+    total.bytes += s.bytes;
+    total.values += s.values;
+    total.nulls += s.nulls;
+    total.contains_nan = match (total.contains_nan, s.contains_nan) {
+        (Some(a), Some(b)) => Some(a || b),
+        (a, b) => a.or(b),
+    };
+    let pick = |old: &mut Option<String>, new: &Option<String>, keep: Ordering| match (old.as_ref(), new) {
+        (_, None) => {}
+        (None, Some(n)) => *old = Some(n.clone()),
+        (Some(o), Some(n)) => {
+            if compare(s.data_type, n, o) == keep {
+                *old = Some(n.clone());
+            }
+        }
+    };
+    pick(&mut total.min, &s.min, Ordering::Less);
+    pick(&mut total.max, &s.max, Ordering::Greater);
+}
+
+/// Compares two statistics texts by type, not as text: "9" is less than "10".
+fn compare(data_type: DataType, a: &str, b: &str) -> Ordering {
+    match data_type {
+        DataType::Int32 | DataType::Int64 | DataType::Boolean => a.parse::<i64>().ok().cmp(&b.parse().ok()),
+        DataType::Float32 | DataType::Float64 => a.parse::<f64>().unwrap_or(f64::NAN).total_cmp(&b.parse().unwrap_or(f64::NAN)),
+        DataType::Decimal(..) => unscaled(a).cmp(&unscaled(b)),
+        // ISO 8601 texts of years 0001 to 9999 order as text.
+        DataType::String | DataType::Json | DataType::Binary | DataType::Date | DataType::Time | DataType::Timestamp => a.cmp(b),
+    }
+}
+
+/// Both texts have the column's scale, so dropping the point keeps the order.
+fn unscaled(text: &str) -> Option<i128> {
+    text.replace('.', "").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statistics_are_compared_by_type() {
+        for (t, less, more) in [
+            (DataType::Int64, "9", "10"),
+            (DataType::Int64, "-10", "-9"),
+            (DataType::Decimal(18, 2), "-0.50", "0.10"),
+            (DataType::Decimal(18, 2), "9.99", "10.00"),
+            (DataType::Float64, "-1.5", "1e300"),
+            (DataType::Timestamp, "2025-01-01 00:00:00+00", "2025-01-01 00:00:00.5+00"),
+        ] {
+            assert_eq!(compare(t, less, more), Ordering::Less, "{less} {more}");
+        }
+    }
+}

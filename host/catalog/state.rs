@@ -1,0 +1,799 @@
+//! Our own rows: landed files, watermarks, the repair queue, transforms, runs, and what is published.
+//! Never derives a state: open, closed, final and dirty are computed from these by planning and by the views.
+//! Reads stand on [`View`]; writes on [`Record`] (our tables alone) or [`Commit`] (with a snapshot).
+
+use super::{CatalogError, Commit, Record, View};
+use crate::{
+    id::{Digest, RunId, SnapshotId},
+    manifest::{CheckRecord, FileRecord, Manifest, PartitionRecord, Status},
+    time::{EventTime, IngestTime},
+    watermark::{Cutoffs, Watermark},
+    window::Window,
+};
+use rusqlite::{Connection, OptionalExtension, params};
+
+/// A transform in the warehouse.
+#[derive(Clone, Debug)]
+pub struct TransformRow {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// The SHA-256 of its bytes.
+    pub digest: Digest,
+    /// Their size.
+    pub size_bytes: i64,
+    /// What it says of itself, as JSON.
+    pub descriptor: String,
+    /// When it was added, and by whom.
+    pub added: (IngestTime, String),
+}
+
+/// A landed file.
+#[derive(Clone, Debug)]
+pub struct FileRow {
+    /// The SHA-256 of its decompressed content, by which it is known.
+    pub content_digest: Digest,
+    /// The SHA-256 of its bytes.
+    pub digest: Digest,
+    /// Its path, as given.
+    pub path: String,
+    /// Its size.
+    pub size_bytes: i64,
+    /// The snapshot that landed it; 0 until then.
+    pub snapshot: SnapshotId,
+    /// Records accepted.
+    pub records: i64,
+    /// Records rejected.
+    pub rejects: i64,
+    /// Records that were late.
+    pub late: i64,
+    /// Records too far in the future.
+    pub future: i64,
+    /// First and last event time.
+    pub events: Option<(EventTime, EventTime)>,
+}
+
+/// A source's watermark as it stands, or stood.
+#[derive(Clone, Debug)]
+pub struct WatermarkRow {
+    /// Its value.
+    pub value: Watermark,
+    /// Its cutoffs under the policy of that moment.
+    pub cutoffs: Cutoffs,
+    /// The snapshot it stands for.
+    pub snapshot: SnapshotId,
+    /// data, heartbeat or manual.
+    pub reason: String,
+    /// Who moved it.
+    pub operator: String,
+    /// When.
+    pub at: IngestTime,
+}
+
+/// Late records of one file for one partition of one dataset.
+#[derive(Clone, Debug)]
+pub struct QueueRow {
+    /// The dataset.
+    pub dataset: String,
+    /// The partition's name.
+    pub partition: String,
+    /// Its window.
+    pub window: Window,
+    /// The ingest that brought them.
+    pub snapshot: SnapshotId,
+    /// The file that brought them.
+    pub file: String,
+    /// repair or approval.
+    pub tier: String,
+    /// How many.
+    pub records: i64,
+    /// How late the least late was: microseconds before the watermark.
+    pub least_late_us: i64,
+    /// How late the latest was.
+    pub most_late_us: i64,
+}
+
+/// Records of a source in a quarter of an hour, by ingest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// Its first instant.
+    pub start: EventTime,
+    /// The ingest.
+    pub snapshot: SnapshotId,
+    /// How many.
+    pub records: i64,
+    /// How many of them were late.
+    pub late: i64,
+    /// How many of them lay too far in the future.
+    pub future: i64,
+}
+
+/// The length of a [`Slot`]: borders of partitions in today's zones are borders of slots.
+pub const SLOT_US: i64 = 15 * 60 * 1_000_000;
+
+/// A published partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PublishedRow {
+    /// Its window.
+    pub window: Window,
+    /// Its name.
+    pub partition: String,
+    /// The run that published it.
+    pub run: RunId,
+    /// The version of the warehouse that run read.
+    pub input_snapshot: SnapshotId,
+    /// The version that it made.
+    pub published_snapshot: SnapshotId,
+    /// Its transform.
+    pub transform_digest: Digest,
+    /// Its rows.
+    pub rows: i64,
+    /// Its bytes.
+    pub bytes: i64,
+    /// Its content checksum.
+    pub checksum: Digest,
+}
+
+/// A dataset as the warehouse knows it.
+#[derive(Clone, Debug)]
+pub struct DatasetRow {
+    /// Its name.
+    pub name: String,
+    /// Its source.
+    pub source: String,
+    /// Its grain.
+    pub grain: String,
+    /// Its zone.
+    pub time_zone: String,
+}
+
+/// A run in a list.
+#[derive(Clone, Debug)]
+pub struct RunRow {
+    /// Its manifest, without partitions and checks.
+    pub manifest: Manifest,
+    /// When it began.
+    pub started: IngestTime,
+    /// When it ended.
+    pub finished: Option<IngestTime>,
+    /// How many partitions it has.
+    pub partitions: i64,
+    /// Records read.
+    pub rows_in: Option<i64>,
+    /// Rows written.
+    pub rows_out: Option<i64>,
+}
+
+fn digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Digest> {
+    let text: String = r.get(i)?;
+    text.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
+}
+
+fn optional_digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<Digest>> {
+    if r.get_ref(i)? == rusqlite::types::ValueRef::Null { Ok(None) } else { digest(r, i).map(Some) }
+}
+
+fn window(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Window> {
+    Window::new(EventTime(r.get(i)?), EventTime(r.get(i + 1)?))
+        .map_err(|e| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Integer, Box::new(e)))
+}
+
+impl View<'_> {
+    /// Returns the transform of that name and version.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn transform(&self, name: &str, version: &str) -> Result<Option<TransformRow>, CatalogError> {
+        Ok(self.transforms()?.into_iter().find(|t| t.name == name && t.version == version))
+    }
+
+    /// Returns all transforms, by name and time of registration.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn transforms(&self) -> Result<Vec<TransformRow>, CatalogError> {
+        let sql = "SELECT name, version, digest, size_bytes, descriptor, added_us, added_by FROM restitch_transform ORDER BY name, added_us, version";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([], |r| {
+            Ok(TransformRow {
+                name: r.get(0)?,
+                version: r.get(1)?,
+                digest: digest(r, 2)?,
+                size_bytes: r.get(3)?,
+                descriptor: r.get(4)?,
+                added: (IngestTime(r.get(5)?), r.get(6)?),
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the file of `source` with that content, if it was landed.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn landed(&self, source: &str, content: Digest) -> Result<Option<FileRow>, CatalogError> {
+        let sql = "SELECT content_digest, digest, path, size_bytes, snapshot_id, records, rejects, late, future, first_event_us, last_event_us
+                   FROM restitch_file WHERE source = ?1 AND content_digest = ?2";
+        Ok(self.connection.query_row(sql, params![source, content.to_string()], file_row).optional()?)
+    }
+
+    /// Returns the number of files and records that `source` has landed.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn landed_totals(&self, source: &str) -> Result<(i64, i64, i64), CatalogError> {
+        let sql = "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(rejects), 0) FROM restitch_file WHERE source = ?1";
+        Ok(self.connection.query_row(sql, [source], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?)
+    }
+
+    /// Returns the watermark of `source`, if it has one.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn watermark(&self, source: &str) -> Result<Option<WatermarkRow>, CatalogError> {
+        Ok(self.watermarks(source, 1)?.pop())
+    }
+
+    /// Returns the last `count` watermarks of `source`, newest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn watermarks(&self, source: &str, count: i64) -> Result<Vec<WatermarkRow>, CatalogError> {
+        let sql = "SELECT value_us, late_cutoff_us, approval_cutoff_us, snapshot_id, reason, operator, at_us FROM restitch_watermark WHERE source = ?1 ORDER BY id DESC LIMIT ?2";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![source, count], |r| {
+            Ok(WatermarkRow {
+                value: Watermark(EventTime(r.get(0)?)),
+                cutoffs: Cutoffs { late: EventTime(r.get(1)?), approval: EventTime(r.get(2)?) },
+                snapshot: SnapshotId(r.get(3)?),
+                reason: r.get(4)?,
+                operator: r.get(5)?,
+                at: IngestTime(r.get(6)?),
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the slots of `source` up to the snapshot `at` that begin inside `[from, to)`, in order of time.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn slots(&self, source: &str, at: SnapshotId, span: Option<(EventTime, EventTime)>) -> Result<Vec<Slot>, CatalogError> {
+        let (from, to) = span.unwrap_or((EventTime(i64::MIN), EventTime(i64::MAX)));
+        let sql = "SELECT slot_us, snapshot_id, records, late, future FROM restitch_slot WHERE source = ?1 AND snapshot_id <= ?2 AND slot_us >= ?3 AND slot_us < ?4 ORDER BY slot_us, snapshot_id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![source, at.0, from.0, to.0], |r| {
+            Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the repair queue of `dataset`, by partition: also rows that a published run has covered.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn queue(&self, dataset: &str, span: Option<Window>) -> Result<Vec<QueueRow>, CatalogError> {
+        let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
+        let sql = "SELECT dataset, partition, start_us, end_us, snapshot_id, file, tier, records, least_late_us, most_late_us
+                   FROM restitch_repair_queue WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us, id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![dataset, from, to], |r| {
+            Ok(QueueRow {
+                dataset: r.get(0)?,
+                partition: r.get(1)?,
+                window: window(r, 2)?,
+                snapshot: SnapshotId(r.get(4)?),
+                file: r.get(5)?,
+                tier: r.get(6)?,
+                records: r.get(7)?,
+                least_late_us: r.get(8)?,
+                most_late_us: r.get(9)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the published partitions of `dataset` that begin inside `span`, in order.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn published(&self, dataset: &str, span: Option<Window>) -> Result<Vec<PublishedRow>, CatalogError> {
+        let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
+        let sql = "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum
+                   FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![dataset, from, to], published_row)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns one published partition.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn published_at(&self, dataset: &str, start: EventTime) -> Result<Option<PublishedRow>, CatalogError> {
+        let sql = "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum
+                   FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2";
+        Ok(self.connection.prepare_cached(sql)?.query_row(params![dataset, start.0], published_row).optional()?)
+    }
+
+    /// Returns the dataset as it was when it was first published.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn dataset(&self, name: &str) -> Result<Option<DatasetRow>, CatalogError> {
+        let sql = "SELECT name, source, grain, time_zone FROM restitch_dataset WHERE name = ?1";
+        let row = |r: &rusqlite::Row| Ok(DatasetRow { name: r.get(0)?, source: r.get(1)?, grain: r.get(2)?, time_zone: r.get(3)? });
+        Ok(self.connection.query_row(sql, [name], row).optional()?)
+    }
+
+    /// Returns the run of that id.
+    ///
+    /// # Errors
+    /// The catalog cannot be read, or the manifest is of a newer release.
+    pub fn run(&self, run: RunId) -> Result<Option<RunRow>, CatalogError> {
+        let sql = format!("SELECT {RUN_COLUMNS} FROM restitch_run WHERE run_id = ?1");
+        self.connection.query_row(&sql, [run.0], run_parts).optional()?.map(run_row).transpose()
+    }
+
+    /// Returns the last `count` runs, newest first, of one dataset or of all.
+    ///
+    /// # Errors
+    /// The catalog cannot be read, or a manifest is of a newer release.
+    pub fn runs(&self, dataset: Option<&str>, count: i64) -> Result<Vec<RunRow>, CatalogError> {
+        let sql = format!("SELECT {RUN_COLUMNS} FROM restitch_run WHERE ?1 IS NULL OR dataset = ?1 ORDER BY run_id DESC LIMIT ?2");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let parts = statement.query_map(params![dataset, count], run_parts)?.collect::<Result<Vec<_>, _>>()?;
+        parts.into_iter().map(run_row).collect()
+    }
+
+    /// Returns the partitions of a run, with their files, in order of time.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn run_partitions(&self, run: RunId) -> Result<Vec<PartitionRecord>, CatalogError> {
+        let sql = format!("SELECT {PARTITION_COLUMNS} FROM restitch_run_partition WHERE run_id = ?1 ORDER BY start_us");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut partitions = statement.query_map([run.0], partition_record)?.collect::<Result<Vec<_>, _>>()?;
+        let mut statement =
+            self.connection.prepare_cached("SELECT partition, path, rows, bytes, digest FROM restitch_run_file WHERE run_id = ?1 ORDER BY path")?;
+        let mut files: std::collections::HashMap<String, Vec<FileRecord>> = std::collections::HashMap::new();
+        let mut rows = statement.query([run.0])?;
+        while let Some(r) = rows.next()? {
+            let file = FileRecord { path: r.get(1)?, rows: r.get::<_, i64>(2)? as u64, bytes: r.get::<_, i64>(3)? as u64, digest: digest(r, 4)? };
+            files.entry(r.get(0)?).or_default().push(file);
+        }
+        for p in &mut partitions {
+            p.files = files.remove(&p.partition).unwrap_or_default();
+        }
+        Ok(partitions)
+    }
+
+    /// Returns what runs recorded of one partition, oldest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn partition_history(&self, dataset: &str, partition: &str) -> Result<Vec<(RunRow, PartitionRecord)>, CatalogError> {
+        let columns = PARTITION_COLUMNS.split(", ").map(|c| format!("p.{c}")).collect::<Vec<_>>().join(", ");
+        let sql = format!(
+            "SELECT {columns}, p.run_id FROM restitch_run_partition p JOIN restitch_run r ON r.run_id = p.run_id WHERE p.partition = ?2 AND r.dataset = ?1 ORDER BY p.run_id"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(18)?))))?.collect::<Result<Vec<_>, _>>()?;
+        let mut history = Vec::new();
+        for (record, run) in records {
+            if let Some(run) = self.run(run)? {
+                history.push((run, record));
+            }
+        }
+        Ok(history)
+    }
+
+    /// Returns what the checks of a run measured.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn checks(&self, run: RunId) -> Result<Vec<CheckRecord>, CatalogError> {
+        let sql = "SELECT name, kind, severity, passed, measured, expected, detail FROM restitch_check WHERE run_id = ?1 ORDER BY rowid";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([run.0], |r| {
+            Ok(CheckRecord {
+                name: r.get(0)?,
+                kind: r.get(1)?,
+                severity: r.get(2)?,
+                passed: r.get::<_, i64>(3)? != 0,
+                measured: r.get(4)?,
+                expected: r.get(5)?,
+                detail: r.get(6)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the paths that `owner` meant to publish, or all owners with theirs.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn intents(&self) -> Result<Vec<(String, String)>, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT owner, path FROM restitch_intent ORDER BY rowid")?;
+        let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the columns and rows of one of our own tables or views, as text, for SQL over them.
+    ///
+    /// # Errors
+    /// There is no such table.
+    pub fn state_table(&self, name: &str) -> Result<(Vec<String>, Vec<Vec<rusqlite::types::Value>>), CatalogError> {
+        let mut statement = self.connection.prepare(&format!("SELECT * FROM \"{}\"", name.replace('"', "\"\"")))?;
+        let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        let count = columns.len();
+        let rows = statement.query_map([], |r| (0..count).map(|i| r.get(i)).collect::<Result<Vec<_>, _>>())?;
+        let rows = rows.collect::<Result<_, _>>()?;
+        Ok((columns, rows))
+    }
+
+    /// Returns the names of our own tables and views.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn state_tables(&self) -> Result<Vec<String>, CatalogError> {
+        let sql =
+            "SELECT name FROM sqlite_master WHERE type IN ('table', 'view') AND (name LIKE 'restitch%' OR name LIKE 'ducklake_snapshot%') ORDER BY 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([], |r| r.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+fn file_row(r: &rusqlite::Row) -> rusqlite::Result<FileRow> {
+    let events = r.get::<_, Option<i64>>(9)?.zip(r.get::<_, Option<i64>>(10)?);
+    Ok(FileRow {
+        content_digest: digest(r, 0)?,
+        digest: digest(r, 1)?,
+        path: r.get(2)?,
+        size_bytes: r.get(3)?,
+        snapshot: SnapshotId(r.get(4)?),
+        records: r.get(5)?,
+        rejects: r.get(6)?,
+        late: r.get(7)?,
+        future: r.get(8)?,
+        events: events.map(|(a, b)| (EventTime(a), EventTime(b))),
+    })
+}
+
+fn published_row(r: &rusqlite::Row) -> rusqlite::Result<PublishedRow> {
+    Ok(PublishedRow {
+        window: window(r, 0)?,
+        partition: r.get(2)?,
+        run: RunId(r.get(3)?),
+        input_snapshot: SnapshotId(r.get(4)?),
+        published_snapshot: SnapshotId(r.get(5)?),
+        transform_digest: digest(r, 6)?,
+        rows: r.get(7)?,
+        bytes: r.get(8)?,
+        checksum: digest(r, 9)?,
+    })
+}
+
+const RUN_COLUMNS: &str = "manifest, started_us, finished_us, partitions, rows_in, rows_out";
+
+type RunParts = (String, i64, Option<i64>, i64, Option<i64>, Option<i64>);
+
+fn run_parts(r: &rusqlite::Row) -> rusqlite::Result<RunParts> {
+    Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?))
+}
+
+fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunParts) -> Result<RunRow, CatalogError> {
+    let manifest = serde_json::from_str(&manifest).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
+    Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
+}
+
+const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed";
+
+fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
+    let count = |i: usize| r.get::<_, Option<i64>>(i).map(|n| n.map(|n| n as u64));
+    Ok(PartitionRecord {
+        partition: r.get(0)?,
+        start_us: r.get(1)?,
+        end_us: r.get(2)?,
+        reason: r.get(3)?,
+        records: count(4)?.unwrap_or(0),
+        late: count(5)?.unwrap_or(0),
+        duplicates: count(6)?.unwrap_or(0),
+        conflicts: count(7)?.unwrap_or(0),
+        input_checksum: optional_digest(r, 8)?,
+        rows: count(9)?.unwrap_or(0),
+        bytes: count(10)?.unwrap_or(0),
+        checksum: optional_digest(r, 11)?,
+        prior_run: r.get::<_, Option<i64>>(12)?.map(RunId),
+        prior_rows: count(13)?,
+        prior_checksum: optional_digest(r, 14)?,
+        added: count(15)?,
+        removed: count(16)?,
+        changed: count(17)?,
+        files: Vec::new(),
+    })
+}
+
+fn text(d: &Option<Digest>) -> Option<String> {
+    d.map(|d| d.to_string())
+}
+
+/// The writes that a plain record and a commit of the lake have in common.
+pub trait StateWrite {
+    /// Returns the connection of the transaction.
+    #[doc(hidden)]
+    fn connection(&self) -> &Connection;
+
+    /// Writes a run and all that its manifest says; a run that is there already is replaced.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_run(&self, manifest: &Manifest, finished: Option<IngestTime>) -> Result<(), CatalogError> {
+        let c = self.connection();
+        let stored = Manifest { partitions: Vec::new(), checks: Vec::new(), ..manifest.clone() };
+        let json = serde_json::to_string(&stored).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
+        let m = manifest;
+        let sum = |f: fn(&PartitionRecord) -> u64| m.partitions.iter().map(f).sum::<u64>() as i64;
+        c.execute(
+            "UPDATE restitch_run SET status = ?2, published_snapshot = ?3, undoes = ?4, partitions = ?5, rows_in = ?6, rows_out = ?7, checksum = ?8, finished_us = ?9, error = ?10,
+             manifest = ?11, input_snapshot = ?12, base_snapshot = ?13 WHERE run_id = ?1",
+            params![
+                m.run.0,
+                m.status.name(),
+                m.published_snapshot.map(|s| s.0),
+                m.of_run.map(|r| r.0),
+                m.partitions.len() as i64,
+                sum(|p| p.records),
+                sum(|p| p.rows),
+                text(&m.checksum),
+                finished.map(|t| t.0),
+                m.error,
+                json,
+                m.recipe.input_snapshot.0,
+                m.base_snapshot.0
+            ],
+        )?;
+        for table in ["restitch_run_partition", "restitch_run_file", "restitch_check"] {
+            c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
+        }
+        let marks = vec!["?"; 19].join(", ");
+        let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
+        let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        let opt = |n: Option<u64>| n.map(|n| n as i64);
+        for p in &m.partitions {
+            let (records, late, duplicates, conflicts, rows, bytes) =
+                (p.records as i64, p.late as i64, p.duplicates as i64, p.conflicts as i64, p.rows as i64, p.bytes as i64);
+            insert.execute(params![
+                m.run.0,
+                p.partition,
+                p.start_us,
+                p.end_us,
+                p.reason,
+                records,
+                late,
+                duplicates,
+                conflicts,
+                text(&p.input_checksum),
+                rows,
+                bytes,
+                text(&p.checksum).unwrap_or_default(),
+                p.prior_run.map(|r| r.0),
+                opt(p.prior_rows),
+                text(&p.prior_checksum),
+                opt(p.added),
+                opt(p.removed),
+                opt(p.changed)
+            ])?;
+            for f in &p.files {
+                insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
+            }
+        }
+        let mut insert = c.prepare_cached("INSERT INTO restitch_check VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        for k in &m.checks {
+            insert.execute(params![m.run.0, k.name, k.kind, k.severity, k.passed as i64, k.measured, k.expected, k.detail])?;
+        }
+        Ok(())
+    }
+
+    /// Writes that these paths will be moved into place by `owner`; a commit takes it back.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_intents(&self, owner: &str, paths: &[String]) -> Result<(), CatalogError> {
+        let mut insert = self.connection().prepare_cached("INSERT INTO restitch_intent VALUES (?1, ?2)")?;
+        for path in paths {
+            insert.execute(params![owner, path])?;
+        }
+        Ok(())
+    }
+
+    /// Removes the intents of `owner`.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn clear_intents(&self, owner: &str) -> Result<(), CatalogError> {
+        self.connection().execute("DELETE FROM restitch_intent WHERE owner = ?1", [owner])?;
+        Ok(())
+    }
+
+    /// Appends a watermark to the history of `source`.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_watermark(&self, source: &str, w: &WatermarkRow) -> Result<(), CatalogError> {
+        self.connection().execute(
+            "INSERT INTO restitch_watermark(source, snapshot_id, value_us, late_cutoff_us, approval_cutoff_us, reason, operator, at_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![source, w.snapshot.0, w.value.0.0, w.cutoffs.late.0, w.cutoffs.approval.0, w.reason, w.operator, w.at.0],
+        )?;
+        Ok(())
+    }
+}
+
+impl StateWrite for Record<'_> {
+    fn connection(&self) -> &Connection {
+        &self.tx
+    }
+}
+
+impl StateWrite for Commit<'_> {
+    fn connection(&self) -> &Connection {
+        &self.tx
+    }
+}
+
+impl Record<'_> {
+    /// Returns a reader inside the transaction.
+    pub fn view(&self) -> View<'_> {
+        View { connection: &self.tx, data_path: "" }
+    }
+
+    /// Returns a new run's id: its row stands, so that ids are never used twice.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn new_run(&self, started: IngestTime, manifest: impl FnOnce(RunId) -> Manifest) -> Result<Manifest, CatalogError> {
+        self.tx.execute("INSERT INTO restitch_run(kind, dataset, status, mode, operator, base_snapshot, input_snapshot, started_us) VALUES ('', '', '', '', '', 0, 0, ?1)", [started.0])?;
+        let m = manifest(RunId(self.tx.last_insert_rowid()));
+        let r = &m.recipe;
+        let window = m.partitions.first().zip(m.partitions.last());
+        self.tx.execute(
+            "UPDATE restitch_run SET kind = ?2, dataset = ?3, mode = ?4, operator = ?5, reason = ?6, transform = ?7, transform_digest = ?8, start_us = ?9, end_us = ?10 WHERE run_id = ?1",
+            params![
+                m.run.0, m.kind.name(), r.dataset, m.mode.name(), m.operator, m.reason, r.transform, r.transform_digest.to_string(), window.map(|w| w.0.start_us), window.map(|w| w.1.end_us)
+            ],
+        )?;
+        self.put_run(&m, None)?;
+        Ok(m)
+    }
+
+    /// Registers a transform.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_transform(&self, t: &TransformRow) -> Result<(), CatalogError> {
+        self.tx.execute(
+            "INSERT INTO restitch_transform VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![t.name, t.version, t.digest.to_string(), t.size_bytes, t.descriptor, t.added.0.0, t.added.1],
+        )?;
+        Ok(())
+    }
+}
+
+impl Commit<'_> {
+    /// Records landed files.
+    ///
+    /// # Errors
+    /// The catalog cannot be written, or a file with this content was landed meanwhile.
+    pub fn put_file(&self, source: &str, f: &FileRow, at: IngestTime) -> Result<(), CatalogError> {
+        self.tx.execute(
+            "INSERT INTO restitch_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            params![
+                source,
+                f.content_digest.to_string(),
+                f.digest.to_string(),
+                f.path,
+                f.size_bytes,
+                self.snapshot().0,
+                f.records,
+                f.rejects,
+                f.late,
+                f.future,
+                f.events.map(|e| e.0.0),
+                f.events.map(|e| e.1.0),
+                at.0
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Records how many records of this ingest fall into which slots.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_slots(&self, source: &str, slots: impl Iterator<Item = Slot>) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT INTO restitch_slot VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        for s in slots {
+            insert.execute(params![source, s.start.0, self.snapshot().0, s.records, s.late, s.future])?;
+        }
+        Ok(())
+    }
+
+    /// Adds late records to the repair queue.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_queue(&self, source: &str, rows: impl Iterator<Item = QueueRow>) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO restitch_repair_queue(dataset, partition, start_us, end_us, source, snapshot_id, file, tier, records, least_late_us, most_late_us)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?;
+        for q in rows {
+            let (start, end) = (q.window.start().0, q.window.end().0);
+            insert.execute(params![
+                q.dataset,
+                q.partition,
+                start,
+                end,
+                source,
+                self.snapshot().0,
+                q.file,
+                q.tier,
+                q.records,
+                q.least_late_us,
+                q.most_late_us
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Makes partitions current.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_published(&self, dataset: &str, rows: &[PublishedRow]) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+        for p in rows {
+            let (start, end) = (p.window.start().0, p.window.end().0);
+            insert.execute(params![
+                dataset,
+                p.partition,
+                start,
+                end,
+                p.run.0,
+                p.input_snapshot.0,
+                p.published_snapshot.0,
+                p.transform_digest.to_string(),
+                p.rows,
+                p.bytes,
+                p.checksum.to_string()
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a partition: it was not there before the run that is undone.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn remove_published(&self, dataset: &str, start: EventTime) -> Result<(), CatalogError> {
+        self.tx.prepare_cached("DELETE FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2")?.execute(params![dataset, start.0])?;
+        Ok(())
+    }
+
+    /// Records the dataset that a table belongs to.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_dataset(&self, d: &DatasetRow, table: i64) -> Result<(), CatalogError> {
+        self.tx
+            .execute("INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5)", params![d.name, d.source, d.grain, d.time_zone, table])?;
+        Ok(())
+    }
+}
+
+/// Returns whether a run of that status can still be published or discarded.
+pub fn is_pending(status: Status) -> bool {
+    matches!(status, Status::Staged | Status::Rejected)
+}

@@ -1,0 +1,384 @@
+//! Parquet files of the warehouse: written with hash, statistics and field ids, read with pruning.
+//! Never decides where a file belongs or who sees it.
+//! Ingest and execution write and read through it.
+
+use crate::{
+    catalog::{ColumnStats, NewFile, Table},
+    id::Digest,
+    schema::{DataType, envelope},
+    store::{Store, StoreError},
+    time::EventTime,
+    window::Window,
+};
+use arrow::{
+    array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array},
+    compute::{max, max_binary, max_boolean, max_string, min, min_binary, min_boolean, min_string},
+    datatypes::*,
+};
+use parquet::{
+    arrow::{
+        ArrowWriter, ProjectionMask,
+        arrow_reader::{
+            ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
+            statistics::StatisticsConverter,
+        },
+    },
+    basic::{Compression, ZstdLevel},
+    errors::ParquetError,
+    file::{
+        metadata::{PageIndexPolicy, ParquetMetaData},
+        properties::{EnabledStatistics, WriterProperties},
+    },
+    schema::types::ColumnPath,
+};
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs::File,
+    io::{self, Write},
+    sync::Arc,
+};
+
+/// Rows of a row group: bounds the memory of a reader and a writer.
+const ROW_GROUP_ROWS: usize = 131_072;
+/// Rows of a page: what a narrow window has to decode at least.
+const PAGE_ROWS: usize = 8_192;
+
+/// A file of a table that cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum DataFileError {
+    /// The file system refused.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The Parquet inside is not what it should be.
+    #[error("{path}: {source}")]
+    Parquet {
+        /// The file.
+        path: String,
+        /// What is wrong with it.
+        source: ParquetError,
+    },
+    /// A column is not of the type that the catalog says.
+    #[error("{path}: column {column:?} is not of the type {expected}")]
+    Column {
+        /// The file.
+        path: String,
+        /// The column.
+        column: String,
+        /// The type in the catalog.
+        expected: DataType,
+    },
+}
+
+/// A file that was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Its path in the warehouse.
+    pub path: String,
+    /// What the catalog wants to know; `path` is still empty there, and `partition` unset.
+    pub file: NewFile,
+    /// SHA-256 of its bytes.
+    pub digest: Digest,
+}
+
+/// A file that is being written.
+pub struct Writer {
+    path: String,
+    columns: Vec<(i64, DataType, String)>,
+    writer: ArrowWriter<Tee>,
+    has_nan: Vec<bool>,
+    rows: i64,
+}
+
+/// Counts and hashes what goes into the file.
+struct Tee {
+    file: io::BufWriter<File>,
+    hash: Sha256,
+    bytes: i64,
+    tail: [u8; 8],
+}
+
+impl Write for Tee {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        let n = self.file.write(buffer)?;
+        self.hash.update(&buffer[..n]);
+        self.bytes += n as i64;
+        let keep = n.min(8);
+        self.tail.copy_within(keep.., 0);
+        self.tail[8 - keep..].copy_from_slice(&buffer[n - keep..n]);
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Writer {
+    /// Begins a new file at `path` with the columns of `table`.
+    ///
+    /// # Errors
+    /// The file exists or its folder is not writable.
+    pub fn create(store: &Store, path: String, table: &Table) -> Result<Writer, DataFileError> {
+        let schema = Arc::new(Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()));
+        let level = ZstdLevel::try_new(1).unwrap_or_default();
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(level))
+            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+            .set_data_page_row_count_limit(PAGE_ROWS)
+            .set_write_batch_size(PAGE_ROWS)
+            .set_created_by("restitch".into())
+            .set_column_statistics_enabled(ColumnPath::from(envelope::PAYLOAD), EnabledStatistics::None)
+            .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD), false)
+            .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD_HASH), false)
+            .build();
+        let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
+        let writer = ArrowWriter::try_new(tee, schema, Some(properties)).map_err(|source| DataFileError::Parquet { path: path.clone(), source })?;
+        let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
+        Ok(Writer { path, has_nan: vec![false; columns.len()], columns, writer, rows: 0 })
+    }
+
+    /// Appends rows; the columns are the table's, in order.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), DataFileError> {
+        for ((_, data_type, _), (array, nan)) in self.columns.iter().zip(batch.columns().iter().zip(&mut self.has_nan)) {
+            *nan |= match data_type {
+                DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
+                DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
+                _ => false,
+            };
+        }
+        self.rows += batch.num_rows() as i64;
+        // Field metadata (ids) comes from the writer's schema, so only types are compared.
+        self.writer.write(batch).map_err(|source| DataFileError::Parquet { path: self.path.clone(), source })
+    }
+
+    /// Returns the rows written so far.
+    pub fn rows(&self) -> i64 {
+        self.rows
+    }
+
+    /// Ends the file. It is complete, but not durable yet.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn finish(mut self) -> Result<Written, DataFileError> {
+        let path = self.path.clone();
+        let parquet = |source| DataFileError::Parquet { path: path.clone(), source };
+        let metadata = self.writer.finish().map_err(parquet)?;
+        let tee = self.writer.inner_mut();
+        tee.flush().map_err(|e| parquet(ParquetError::External(e.into())))?;
+        let footer_bytes = u32::from_le_bytes([tee.tail[0], tee.tail[1], tee.tail[2], tee.tail[3]]) as i64;
+        let digest = Digest(tee.hash.clone().finalize().into());
+        let bytes = tee.bytes;
+        let stats = self.stats(&metadata).map_err(parquet)?;
+        let file = NewFile { path: String::new(), rows: self.rows, bytes, footer_bytes, partition: None, stats };
+        Ok(Written { path: self.path, file, digest })
+    }
+
+    fn stats(&self, metadata: &ParquetMetaData) -> Result<Vec<ColumnStats>, ParquetError> {
+        let parquet_schema = metadata.file_metadata().schema_descr();
+        let fields: Vec<Field> = self.columns.iter().map(|(_, t, name)| Field::new(name, t.arrow(), true)).collect();
+        let schema = Schema::new(fields);
+        let mut stats = Vec::new();
+        for (i, (column_id, data_type, name)) in self.columns.iter().enumerate() {
+            let converter = StatisticsConverter::try_new(name, &schema, parquet_schema)?;
+            let groups = metadata.row_groups();
+            let bytes = groups.iter().map(|g| g.column(i).compressed_size()).sum();
+            let counts = converter.row_group_null_counts(groups)?;
+            let known = name != envelope::PAYLOAD;
+            let nulls = counts.iter().flatten().sum::<u64>() as i64;
+            let bound = |array: ArrayRef, greatest: bool| if known { bound_text(*data_type, &array, greatest) } else { None };
+            let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
+            stats.push(ColumnStats {
+                column_id: *column_id,
+                data_type: *data_type,
+                bytes,
+                values: self.rows - nulls,
+                nulls,
+                min: bound(converter.row_group_mins(groups)?, false),
+                max: bound(converter.row_group_maxes(groups)?, true),
+                contains_nan: is_float.then_some(self.has_nan[i]),
+            });
+        }
+        Ok(stats)
+    }
+}
+
+/// Returns the least or greatest of the row groups' bounds in DuckLake's text form; `None` if all are null.
+fn bound_text(data_type: DataType, array: &ArrayRef, greatest: bool) -> Option<String> {
+    macro_rules! pick {
+        ($t:ty) => {{
+            let a = array.as_primitive::<$t>();
+            if greatest { max(a) } else { min(a) }
+        }};
+    }
+    let instant = |us: i64| {
+        let text = crate::time::format_us(us);
+        format!("{}+00", text.trim_end_matches('Z').replace('T', " "))
+    };
+    Some(match data_type {
+        DataType::Boolean => {
+            if greatest { max_boolean(array.as_boolean()) } else { min_boolean(array.as_boolean()) }.map(|b| (b as u8).to_string())?
+        }
+        DataType::Int32 => pick!(Int32Type)?.to_string(),
+        DataType::Int64 => pick!(Int64Type)?.to_string(),
+        DataType::Float32 => format!("{:?}", pick!(Float32Type)?),
+        DataType::Float64 => format!("{:?}", pick!(Float64Type)?),
+        DataType::Decimal(_, scale) => decimal_text(pick!(Decimal128Type)?, scale),
+        DataType::String | DataType::Json => {
+            if greatest { max_string(array.as_string::<i32>()) } else { min_string(array.as_string::<i32>()) }?.to_owned()
+        }
+        DataType::Binary => return if greatest { max_binary(array.as_binary::<i32>()) } else { min_binary(array.as_binary::<i32>()) }.and(None),
+        DataType::Date => chrono::NaiveDate::default().checked_add_signed(chrono::TimeDelta::days(pick!(Date32Type)? as i64))?.to_string(),
+        DataType::Time => instant(pick!(Time64MicrosecondType)?).get(11..)?.trim_end_matches("+00").to_owned(),
+        DataType::Timestamp => instant(pick!(TimestampMicrosecondType)?),
+    })
+}
+
+/// Returns `unscaled` with a point before its last `scale` digits.
+pub fn decimal_text(unscaled: i128, scale: i8) -> String {
+    if scale <= 0 {
+        return unscaled.to_string();
+    }
+    let digits = format!("{:0width$}", unscaled.unsigned_abs(), width = scale as usize + 1);
+    let (whole, fraction) = digits.split_at(digits.len() - scale as usize);
+    format!("{}{whole}.{fraction}", if unscaled < 0 { "-" } else { "" })
+}
+
+/// An opened file: its footer is read, its pages are not.
+pub struct Reader {
+    path: String,
+    file: File,
+    metadata: ArrowReaderMetadata,
+}
+
+impl Reader {
+    /// Opens the file at `path`.
+    ///
+    /// # Errors
+    /// It is gone, or its footer is damaged.
+    pub fn open(store: &Store, path: &str) -> Result<Reader, DataFileError> {
+        let file = store.open(path)?;
+        let options = ArrowReaderOptions::new().with_page_index_policy(PageIndexPolicy::Optional).with_skip_arrow_metadata(false);
+        let metadata = ArrowReaderMetadata::load(&file, options).map_err(|source| DataFileError::Parquet { path: path.into(), source })?;
+        Ok(Reader { path: path.into(), file, metadata })
+    }
+
+    /// Returns whether the file has a column of that name.
+    pub fn has_column(&self, name: &str) -> bool {
+        self.metadata.schema().field_with_name(name).is_ok()
+    }
+
+    /// Returns the uncompressed bytes of `columns` in the whole file: what reading it would take in memory, about.
+    pub fn uncompressed_bytes(&self, columns: &[&str]) -> i64 {
+        let names: Vec<String> = self.metadata.parquet_schema().columns().iter().map(|c| c.path().string()).collect();
+        let groups = self.metadata.metadata().row_groups();
+        groups
+            .iter()
+            .map(|g| g.columns().iter().zip(&names).filter(|(_, n)| columns.contains(&n.as_str())).map(|(c, _)| c.uncompressed_size()).sum::<i64>())
+            .sum()
+    }
+
+    /// Returns the rows whose event time may lie in `window` (all, without one), as batches of `columns` in that
+    /// order: pages whose statistics exclude it are not decoded, so a caller still compares each row. A column
+    /// that the file lacks is null.
+    ///
+    /// # Errors
+    /// The file is damaged.
+    pub fn scan(self, columns: &[crate::schema::Field], window: Option<Window>, batch_rows: usize) -> Result<Scan, DataFileError> {
+        let path = self.path.clone();
+        let parquet = |source| DataFileError::Parquet { path: path.clone(), source };
+        let present: Vec<&str> = columns.iter().filter(|c| self.has_column(&c.name)).map(|c| c.name.as_str()).collect();
+        let mask = ProjectionMask::columns(self.metadata.parquet_schema(), present.iter().copied());
+        let pruned = window.map(|w| self.prune(w)).transpose().map_err(parquet)?;
+        let mut builder =
+            ParquetRecordBatchReaderBuilder::new_with_metadata(self.file, self.metadata).with_projection(mask).with_batch_size(batch_rows);
+        if let Some((groups, selection)) = pruned {
+            builder = builder.with_row_groups(groups);
+            if let Some(selection) = selection {
+                builder = builder.with_row_selection(selection);
+            }
+        }
+        let reader = builder.build().map_err(parquet)?;
+        let schema = Arc::new(Schema::new(columns.iter().map(|c| c.arrow(None).with_nullable(true)).collect::<Vec<_>>()));
+        Ok(Scan { path, reader, columns: columns.to_vec(), schema })
+    }
+
+    /// Returns the row groups that may hold event times of `window`, and which of their rows, by page statistics.
+    fn prune(&self, window: Window) -> Result<(Vec<usize>, Option<RowSelection>), ParquetError> {
+        let metadata = self.metadata.metadata();
+        let field = Field::new(envelope::EVENT_TIME, DataType::Timestamp.arrow(), false);
+        let schema = Schema::new(vec![field]);
+        let converter = StatisticsConverter::try_new(envelope::EVENT_TIME, &schema, self.metadata.parquet_schema())?;
+        let may_hold = |low: &ArrayRef, high: &ArrayRef, i: usize| {
+            let (low, high) = (low.as_primitive::<TimestampMicrosecondType>(), high.as_primitive::<TimestampMicrosecondType>());
+            low.is_null(i) || high.is_null(i) || (low.value(i) < window.end().0 && EventTime(high.value(i)) >= window.start())
+        };
+        let (lows, highs) = (converter.row_group_mins(metadata.row_groups())?, converter.row_group_maxes(metadata.row_groups())?);
+        let groups: Vec<usize> = (0..metadata.num_row_groups()).filter(|&g| may_hold(&lows, &highs, g)).collect();
+        let (Some(columns), Some(offsets)) = (metadata.column_index(), metadata.offset_index()) else { return Ok((groups, None)) };
+        let mut selectors = Vec::new();
+        for &group in &groups {
+            let (lows, highs) = (converter.data_page_mins(columns, offsets, [&group])?, converter.data_page_maxes(columns, offsets, [&group])?);
+            let Some(rows) = converter.data_page_row_counts(offsets, metadata.row_groups(), [&group])? else { return Ok((groups, None)) };
+            for page in 0..rows.len() {
+                let count = rows.value(page) as usize;
+                selectors.push(if may_hold(&lows, &highs, page) { RowSelector::select(count) } else { RowSelector::skip(count) });
+            }
+        }
+        Ok((groups, Some(RowSelection::from(selectors))))
+    }
+}
+
+/// Batches of a file, in its order.
+pub struct Scan {
+    path: String,
+    reader: ParquetRecordBatchReader,
+    columns: Vec<crate::schema::Field>,
+    schema: SchemaRef,
+}
+
+impl Iterator for Scan {
+    type Item = Result<RecordBatch, DataFileError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = self.reader.next()?;
+        Some(batch.map_err(|e| DataFileError::Parquet { path: self.path.clone(), source: e.into() }).and_then(|b| self.arrange(&b)))
+    }
+}
+
+impl Scan {
+    fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, DataFileError> {
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for column in &self.columns {
+            let expected = column.data_type.arrow();
+            arrays.push(match batch.column_by_name(&column.name) {
+                None => new_null_array(&expected, batch.num_rows()),
+                Some(array) if *array.data_type() == expected => array.clone(),
+                // Another writer may have chosen another Arrow type for the same DuckLake type (views, large text).
+                Some(array) => arrow::compute::cast(array, &expected).map_err(|_| DataFileError::Column {
+                    path: self.path.clone(),
+                    column: column.name.clone(),
+                    expected: column.data_type,
+                })?,
+            });
+        }
+        let options = arrow::array::RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        RecordBatch::try_new_with_options(self.schema.clone(), arrays, &options)
+            .map_err(|e| DataFileError::Parquet { path: self.path.clone(), source: e.into() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_keep_their_scale() {
+        for (unscaled, scale, text) in [(0, 2, "0.00"), (-5, 2, "-0.05"), (12345, 2, "123.45"), (7, 0, "7"), (-100, 1, "-10.0")] {
+            assert_eq!(decimal_text(unscaled, scale), text);
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! The record of a run: what it was asked, the recipe it followed, what it read, wrote and measured.
+//! Never computed again from restitch.toml: a replay needs nothing but this, the pinned bytes and the pinned input.
+
+use crate::{
+    config::{Dataset, Dedup, Limits},
+    id::{Digest, RunId, SnapshotId},
+    window::{Calendar, Grain},
+};
+use chrono_tz::Tz;
+use indexmap::IndexMap;
+use serde::{Deserialize, Serialize};
+
+/// What a run is for. One word each; see the glossary.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Builds open and newly closed partitions.
+    Run,
+    /// Handles late data in closed partitions.
+    Repair,
+    /// Recomputes a range that was named.
+    Backfill,
+    /// Recomputes an old run as it was.
+    Replay,
+    /// Restores what was before a run.
+    Rollback,
+}
+
+impl Kind {
+    /// Returns its name on the command line and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Run => "run",
+            Kind::Repair => "repair",
+            Kind::Backfill => "backfill",
+            Kind::Replay => "replay",
+            Kind::Rollback => "rollback",
+        }
+    }
+}
+
+/// How far a run goes, and how it writes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Computes and checks, keeps nothing.
+    DryRun,
+    /// Computes and checks, and waits for `publish` or `discard`.
+    Stage,
+    /// Computes, checks, and swaps whole partitions.
+    Overwrite,
+}
+
+impl Mode {
+    /// Returns its name on the command line and in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::DryRun => "dry-run",
+            Mode::Stage => "stage",
+            Mode::Overwrite => "overwrite",
+        }
+    }
+}
+
+/// Where a run stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Status {
+    /// A process is at it.
+    Running,
+    /// Computed and checked, invisible, waiting.
+    Staged,
+    /// Current when it was published.
+    Published,
+    /// A check said no. Nothing was published.
+    Rejected,
+    /// It ended with an error. Nothing was published.
+    Failed,
+    /// It was thrown away. Nothing was published.
+    Discarded,
+    /// It only computed: a dry run or a replay.
+    Done,
+}
+
+impl Status {
+    /// Returns its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Status::Running => "running",
+            Status::Staged => "staged",
+            Status::Published => "published",
+            Status::Rejected => "rejected",
+            Status::Failed => "failed",
+            Status::Discarded => "discarded",
+            Status::Done => "done",
+        }
+    }
+}
+
+/// Whether failed checks keep a run from being published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Validation {
+    /// A failed error-check rejects the run.
+    Block,
+    /// Failures are written down.
+    Warn,
+    /// Checks are not evaluated.
+    Off,
+}
+
+/// All that determines the rows of a run's partitions. Equal recipes give equal bytes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Recipe {
+    /// The dataset, and so the table.
+    pub dataset: String,
+    /// The source whose raw table is windowed.
+    pub source: String,
+    /// Version of the warehouse that is read.
+    pub input_snapshot: SnapshotId,
+    /// The transform, as name@version.
+    pub transform: String,
+    /// The transform's bytes.
+    pub transform_digest: Digest,
+    /// Values of its parameters.
+    pub parameters: IndexMap<String, String>,
+    /// Further inputs, each a source that is sent whole.
+    pub lookups: IndexMap<String, String>,
+    /// Grain of the partitions.
+    pub grain: Grain,
+    /// Zone whose wall time they follow.
+    #[serde(with = "zone_text")]
+    pub time_zone: Tz,
+    /// Columns that rows are identified and sorted by inside a partition.
+    pub key: Vec<String>,
+    /// How duplicates are removed.
+    pub dedup: Option<Dedup>,
+    /// SQL condition that input records must meet.
+    pub filter: Option<String>,
+    /// The clock that the transform sees, in UTC microseconds.
+    pub as_of_us: i64,
+    /// The seed that the transform sees.
+    pub seed: u64,
+    /// Bounds on the transform.
+    pub limits: Limits,
+}
+
+impl Recipe {
+    /// Returns the recipe of a dataset as it is declared now.
+    pub fn of(dataset: &Dataset, transform_digest: Digest, input_snapshot: SnapshotId, as_of_us: i64, seed: u64) -> Recipe {
+        Recipe {
+            dataset: dataset.name.clone(),
+            source: dataset.input.clone(),
+            input_snapshot,
+            transform: dataset.transform.to_string(),
+            transform_digest,
+            parameters: dataset.params.clone(),
+            lookups: dataset.lookups.clone(),
+            grain: dataset.grain,
+            time_zone: dataset.time_zone,
+            key: dataset.key.clone(),
+            dedup: dataset.dedup.clone(),
+            filter: None,
+            as_of_us,
+            seed,
+            limits: dataset.limits,
+        }
+    }
+
+    /// Returns the calendar of its partitions.
+    pub fn calendar(&self) -> Calendar {
+        Calendar { grain: self.grain, zone: self.time_zone }
+    }
+}
+
+/// The record of a run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The run.
+    pub run: RunId,
+    /// What it is for.
+    pub kind: Kind,
+    /// Where it stands.
+    pub status: Status,
+    /// How it writes.
+    pub mode: Mode,
+    /// What failed checks do.
+    pub validation: Validation,
+    /// Who asked for it.
+    pub operator: String,
+    /// Why, in the operator's words.
+    pub reason: Option<String>,
+    /// The start as asked for, and resolved.
+    pub window: Option<[String; 2]>,
+    /// Which partitions of the window were wanted: all, missing, dirty or stale.
+    pub only: Option<String>,
+    /// What was followed.
+    pub recipe: Recipe,
+    /// The version of the warehouse that was compared with at publication.
+    pub base_snapshot: SnapshotId,
+    /// The version that it made.
+    pub published_snapshot: Option<SnapshotId>,
+    /// For a rollback, the run that it undoes; for a replay, the run that it repeats.
+    pub of_run: Option<RunId>,
+    /// The raw files that were read.
+    pub inputs: Vec<InputFile>,
+    /// What was written, by partition. Also in the table restitch_run_partition.
+    #[serde(default)]
+    pub partitions: Vec<PartitionRecord>,
+    /// What the checks measured. Also in the table restitch_check.
+    #[serde(default)]
+    pub checks: Vec<CheckRecord>,
+    /// SHA-256 over the sorted (partition, checksum) pairs.
+    pub checksum: Option<Digest>,
+    /// Where the time went.
+    pub timings: Timings,
+    /// restitch, engine and time-zone database.
+    pub versions: Versions,
+    /// The last lines that the transform logged.
+    #[serde(default)]
+    pub log: Vec<String>,
+    /// What ended it.
+    pub error: Option<String>,
+}
+
+/// Software that took part.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Versions {
+    /// restitch.
+    pub restitch: String,
+    /// The WASM engine with a hash of its configuration.
+    pub engine: String,
+    /// The contract.
+    pub wit: String,
+    /// The IANA time-zone database.
+    pub time_zones: String,
+}
+
+/// A raw file that a run read.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct InputFile {
+    /// Its path in the warehouse.
+    pub path: String,
+    /// Its rows.
+    pub rows: i64,
+    /// Its size.
+    pub bytes: i64,
+    /// The snapshot that landed it.
+    pub snapshot: SnapshotId,
+}
+
+/// One partition of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct PartitionRecord {
+    /// Its name.
+    pub partition: String,
+    /// First instant, in UTC microseconds.
+    pub start_us: i64,
+    /// First instant after it.
+    pub end_us: i64,
+    /// Why it was in the plan.
+    pub reason: String,
+    /// Records read for it, before dedup.
+    pub records: u64,
+    /// How many of them were late when they arrived.
+    pub late: u64,
+    /// How many of them dedup removed.
+    pub duplicates: u64,
+    /// How many keys had records that differ in payload.
+    pub conflicts: u64,
+    /// Checksum of the records that the transform got, in order.
+    pub input_checksum: Option<Digest>,
+    /// Rows written.
+    pub rows: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// Content checksum of the rows.
+    pub checksum: Option<Digest>,
+    /// The run that had published it before.
+    pub prior_run: Option<RunId>,
+    /// Its rows then.
+    pub prior_rows: Option<u64>,
+    /// Its checksum then.
+    pub prior_checksum: Option<Digest>,
+    /// Keys that are new.
+    pub added: Option<u64>,
+    /// Keys that are gone.
+    pub removed: Option<u64>,
+    /// Keys whose row changed.
+    pub changed: Option<u64>,
+    /// The staged or published files.
+    #[serde(default)]
+    pub files: Vec<FileRecord>,
+}
+
+/// A file of a partition.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct FileRecord {
+    /// Its path in the warehouse.
+    pub path: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of its bytes.
+    pub digest: Digest,
+}
+
+/// What one check measured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CheckRecord {
+    /// Its name.
+    pub name: String,
+    /// Its kind.
+    pub kind: String,
+    /// error or warn.
+    pub severity: String,
+    /// Whether it held.
+    pub passed: bool,
+    /// What was measured.
+    pub measured: String,
+    /// What was wanted.
+    pub expected: String,
+    /// Where it failed: partitions, or the first failing rows.
+    pub detail: Option<String>,
+}
+
+/// Where a run's time went. Work on several cores adds up, so the parts can exceed the wall time.
+#[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct Timings {
+    /// From the first step to the last, in milliseconds.
+    pub wall_ms: f64,
+    /// Reading and decoding Parquet.
+    pub scan_ms: f64,
+    /// Removing duplicates and ordering records.
+    pub dedup_ms: f64,
+    /// Inside the transform, with the crossing of its boundary.
+    pub transform_ms: f64,
+    /// Crossing the boundary alone.
+    pub boundary_ms: f64,
+    /// Sorting, checksumming and writing output.
+    pub write_ms: f64,
+    /// Evaluating checks.
+    pub check_ms: f64,
+    /// The swap: moving files, making them durable, the transaction.
+    pub publish_ms: f64,
+}
+
+impl Timings {
+    /// Adds the parts of another timing (of a task) to this.
+    pub fn add(&mut self, other: &Timings) {
+        self.scan_ms += other.scan_ms;
+        self.dedup_ms += other.dedup_ms;
+        self.transform_ms += other.transform_ms;
+        self.boundary_ms += other.boundary_ms;
+        self.write_ms += other.write_ms;
+        self.check_ms += other.check_ms;
+        self.publish_ms += other.publish_ms;
+    }
+}
+
+/// Returns the checksum of a set of partitions: SHA-256 over `name NUL checksum NUL` of each, sorted by name.
+pub fn checksum_of<'a>(partitions: impl IntoIterator<Item = (&'a str, &'a Digest)>) -> Digest {
+    let mut lines: Vec<(&str, &Digest)> = partitions.into_iter().collect();
+    lines.sort();
+    let mut bytes = Vec::new();
+    for (name, digest) in lines {
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(&digest.0);
+        bytes.push(0);
+    }
+    Digest::of(&bytes)
+}
+
+mod zone_text {
+    use chrono_tz::Tz;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub fn serialize<S: Serializer>(zone: &Tz, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(zone.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Tz, D::Error> {
+        let name = String::deserialize(d)?;
+        name.parse().map_err(|_| D::Error::custom(format!("{name:?} is not a time zone of this release")))
+    }
+}

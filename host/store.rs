@@ -1,0 +1,281 @@
+//! The door to files: durable writes, renames, links and locks inside one warehouse folder.
+//! Never knows what is in a file. A path handed to it is relative to the warehouse.
+
+use crate::id::Digest;
+use sha2::{Digest as _, Sha256};
+use std::{
+    fs::{self, File, TryLockError},
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
+
+/// A file operation that failed, with its path.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {action} {path}", path = path.display())]
+pub struct StoreError {
+    /// What was tried.
+    pub action: &'static str,
+    /// Where.
+    pub path: PathBuf,
+    /// Why not.
+    #[source]
+    pub source: io::Error,
+}
+
+/// The files of one warehouse.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// A claim on a staging folder. While it is held, no other process takes the folder for a dead one's.
+#[derive(Debug)]
+pub struct Claim {
+    _file: File,
+}
+
+trait At<T> {
+    fn at(self, action: &'static str, path: &Path) -> Result<T, StoreError>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    fn at(self, action: &'static str, path: &Path) -> Result<T, StoreError> {
+        self.map_err(|source| StoreError { action, path: path.into(), source })
+    }
+}
+
+impl Store {
+    /// Returns the store in `root`, which need not exist yet.
+    pub fn new(root: impl Into<PathBuf>) -> Store {
+        Store { root: root.into() }
+    }
+
+    /// Returns the absolute or working-directory path of `relative`.
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+
+    /// Returns whether there is a file or folder at `relative`.
+    pub fn exists(&self, relative: &str) -> bool {
+        self.path(relative).exists()
+    }
+
+    /// Creates the folder `relative` and those above it.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn create_dir(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        fs::create_dir_all(&path).at("create the folder", &path)
+    }
+
+    /// Creates a new file for writing. It is not durable before [`Store::sync`].
+    ///
+    /// # Errors
+    /// The file exists or cannot be made.
+    pub fn create(&self, relative: &str) -> Result<File, StoreError> {
+        let path = self.path(relative);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).at("create the folder", parent)?;
+        }
+        File::create_new(&path).at("create", &path)
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn open(&self, relative: &str) -> Result<File, StoreError> {
+        let path = self.path(relative);
+        File::open(&path).at("open", &path)
+    }
+
+    /// Returns the whole file.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn read(&self, relative: &str) -> Result<Vec<u8>, StoreError> {
+        let path = self.path(relative);
+        fs::read(&path).at("read", &path)
+    }
+
+    /// Writes a whole file so that it is there completely or not at all, and stays there after a power cut.
+    /// An existing file of that name is left alone: names are content hashes or unique.
+    ///
+    /// # Errors
+    /// The disk is full, the folder is read-only.
+    /// # After a crash
+    /// At most a file with the ending `.partial` is left.
+    pub fn put(&self, relative: &str, bytes: &[u8]) -> Result<(), StoreError> {
+        if self.exists(relative) {
+            return Ok(());
+        }
+        let partial = format!("{relative}.{}.partial", uuid::Uuid::new_v4());
+        let path = self.path(&partial);
+        let mut file = self.create(&partial)?;
+        let written = file.write_all(bytes).and_then(|()| file.sync_all()).at("write", &path).and_then(|()| self.rename(&partial, relative));
+        if written.is_err() {
+            fs::remove_file(&path).ok();
+            return written;
+        }
+        self.sync_parent(relative)
+    }
+
+    /// Makes what was written to `relative` durable.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn sync(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        File::open(&path).and_then(|f| f.sync_all()).at("make durable", &path)
+    }
+
+    /// Makes the entry of `relative` in its folder durable.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn sync_parent(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        let parent = path.parent().unwrap_or(&self.root);
+        File::open(parent).and_then(|f| f.sync_all()).at("make durable", parent)
+    }
+
+    /// Moves a file inside the warehouse. Both names must be on one file system.
+    ///
+    /// # Errors
+    /// The target's folder cannot be made, or the file is on another file system.
+    pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        let (from, to) = (self.path(from), self.path(to));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent).at("create the folder", parent)?;
+        }
+        fs::rename(&from, &to).at("move a file to", &to)
+    }
+
+    /// Gives the file `from` a second name, or copies it where the file system has no hard links.
+    ///
+    /// # Errors
+    /// The file is gone, or the new name exists.
+    pub fn link(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        let (source, target) = (self.path(from), self.path(to));
+        if let Some(parent) = target.parent() {
+            fs::create_dir_all(parent).at("create the folder", parent)?;
+        }
+        match fs::hard_link(&source, &target) {
+            Ok(()) => Ok(()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied | io::ErrorKind::TooManyLinks) => {
+                fs::copy(&source, &target).map(|_| ()).at("copy a file to", &target)
+            }
+            Err(e) => Err(e).at("link", &source),
+        }
+    }
+
+    /// Removes a file. One that is not there is no error.
+    ///
+    /// # Errors
+    /// The folder is read-only.
+    pub fn remove(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove", &path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a folder with all that is in it. One that is not there is no error.
+    ///
+    /// # Errors
+    /// The folder is read-only.
+    pub fn remove_dir(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        match fs::remove_dir_all(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove the folder", &path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the names in a folder, sorted; none if there is no such folder.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn list(&self, relative: &str) -> Result<Vec<String>, StoreError> {
+        let path = self.path(relative);
+        let entries = match fs::read_dir(&path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(e).at("read the folder", &path),
+        };
+        let mut names = Vec::new();
+        for entry in entries {
+            names.push(entry.at("read the folder", &path)?.file_name().to_string_lossy().into_owned());
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Returns the SHA-256 and the size of a file.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn digest(&self, relative: &str) -> Result<(Digest, u64), StoreError> {
+        let path = self.path(relative);
+        let mut file = File::open(&path).at("open", &path)?;
+        let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 18]);
+        loop {
+            let n = file.read(&mut buffer).at("read", &path)?;
+            if n == 0 {
+                return Ok((Digest(hash.finalize().into()), size));
+            }
+            hash.update(&buffer[..n]);
+            size += n as u64;
+        }
+    }
+
+    /// Claims the staging folder `owner`, creating it; `None` if a living process has it.
+    ///
+    /// # Errors
+    /// The folder cannot be made.
+    pub fn claim(&self, owner: &str) -> Result<Option<Claim>, StoreError> {
+        let relative = format!("{}/lock", staging(owner));
+        self.create_dir(&staging(owner))?;
+        let path = self.path(&relative);
+        let file = File::options().create(true).truncate(false).write(true).open(&path).at("open", &path)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(Claim { _file: file })),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(e)) => Err(e).at("lock", &path),
+        }
+    }
+}
+
+/// Returns the staging folder of `owner` (a run, or an ingest).
+pub fn staging(owner: &str) -> String {
+    format!("staging/{owner}")
+}
+
+/// Returns the text of a file outside any warehouse, such as restitch.toml.
+///
+/// # Errors
+/// There is none, it cannot be read, or it is not UTF-8.
+pub fn read_text(path: &Path) -> Result<String, StoreError> {
+    fs::read_to_string(path).at("read", path)
+}
+
+/// Returns the bytes of a file outside any warehouse, such as a component.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn read_bytes(path: &Path) -> Result<Vec<u8>, StoreError> {
+    fs::read(path).at("read", path)
+}
+
+/// Writes a new file outside any warehouse.
+///
+/// # Errors
+/// It exists, or its folder is not writable.
+pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).at("create the folder", parent)?;
+    }
+    File::create_new(path).and_then(|mut f| f.write_all(bytes)).at("create", path)
+}
