@@ -18,3 +18,8 @@ pub mod manifest;
 pub mod store;
 pub mod catalog;
 pub mod datafile;
+
+// Verbs: each eats what the one before made.
+pub mod raw;
+pub mod dedup;
+pub mod plan;

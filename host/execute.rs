@@ -1,0 +1,411 @@
+//! A recipe and its partitions become staged files: scan, filter, dedup, transform, sort, write.
+//! Never publishes, and never keeps state from one partition to the next: each has a fresh instance.
+//! `pipeline` runs it after `plan`; `check` and `publish` eat what it makes. A replay stages nothing.
+
+mod input;
+mod output;
+mod tasks;
+
+pub use tasks::{Task, cut};
+
+use crate::{
+    catalog::Table,
+    config::{Keep, OnConflict},
+    datafile::{DataFileError, Written},
+    dedup::KeyHasher,
+    manifest::{PartitionRecord, Recipe, Timings},
+    plan::PlannedPartition,
+    query::{Aggregate, Filter, QueryError, Value},
+    raw::RawInput,
+    schema::{Field, PARTITION},
+    store::Store,
+    transform::{Context, Transform, TransformError},
+};
+use arrow::array::RecordBatch;
+use input::PartitionInput;
+use output::Collector;
+use std::{
+    collections::HashMap,
+    path::PathBuf,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Instant,
+};
+
+/// Everything that a run's tasks have in common.
+pub struct Job<'j> {
+    /// The warehouse's files.
+    pub store: &'j Store,
+    /// What is followed.
+    pub recipe: &'j Recipe,
+    /// The pinned transform.
+    pub transform: &'j Transform,
+    /// The windowed input at the pinned snapshot.
+    pub raw: &'j RawInput,
+    /// Further inputs, whole: index of the input, its batches.
+    pub lookups: &'j [(u32, Vec<RecordBatch>)],
+    /// The compiled source filter.
+    pub filter: Option<&'j Filter>,
+    /// Aggregates to compare, over input and output.
+    pub balances: &'j [(Aggregate, Aggregate)],
+    /// The table that is written, its partition column last; `None` computes checksums and writes nothing.
+    pub target: Option<&'j Table>,
+    /// The staging folder, relative to the warehouse.
+    pub staging: &'j str,
+    /// Bytes that all tasks together may hold, about.
+    pub memory_bytes: usize,
+    /// Tasks at once.
+    pub workers: usize,
+}
+
+/// One partition, computed.
+#[derive(Debug)]
+pub struct Computed {
+    /// What the manifest says of it, but for what was there before.
+    pub record: PartitionRecord,
+    /// Its files in staging: none if it has no rows or nothing was staged.
+    pub files: Vec<Written>,
+    /// Each balance: what the input and the output give.
+    pub balances: Vec<(Value, Value)>,
+    /// Rows whose key another row has.
+    pub doubled_keys: u64,
+    /// Nulls of each output column.
+    pub nulls: Vec<u64>,
+    /// The transform's log, its last lines.
+    pub log: Vec<String>,
+}
+
+/// Why a run could not be computed. Nothing was published.
+#[derive(Debug, thiserror::Error)]
+pub enum ExecuteError {
+    /// Reading raw rows or writing staged ones failed.
+    #[error(transparent)]
+    File(#[from] DataFileError),
+    /// The transform failed in a partition.
+    #[error("transform {transform} failed in partition {partition}")]
+    Transform {
+        /// The transform.
+        transform: String,
+        /// The partition.
+        partition: String,
+        /// How it failed.
+        source: Box<TransformError>,
+    },
+    /// Filter, balance or sort failed.
+    #[error("partition {partition}")]
+    Query {
+        /// The partition, or the task's first.
+        partition: String,
+        /// How it failed.
+        source: Box<QueryError>,
+    },
+    /// Dedup forbids a second record with one key.
+    #[error("partition {partition} has {count} records whose {what}, and dedup says fail")]
+    Duplicates {
+        /// The partition.
+        partition: String,
+        /// How many.
+        count: u64,
+        /// "key another record has" or "key has differing payloads".
+        what: &'static str,
+    },
+    /// Columns do not fit together.
+    #[error("partition {partition}: {source}")]
+    Arrow {
+        /// The partition.
+        partition: String,
+        /// What does not fit.
+        source: arrow::error::ArrowError,
+    },
+}
+
+/// Told how far a run is; called from several threads.
+pub trait Progress: Sync {
+    /// So many partitions and records more are done.
+    fn advance(&self, partitions: u64, records: u64);
+}
+
+impl Progress for () {
+    fn advance(&self, _: u64, _: u64) {}
+}
+
+/// The columns that the raw scan has to deliver, and where each user of them finds its own.
+pub(crate) struct Layout {
+    /// The columns of a scanned batch.
+    pub(crate) columns: Vec<Field>,
+    /// The transform's windowed input: positions in `columns`.
+    pub(crate) input: Vec<usize>,
+    /// The dedup key.
+    pub(crate) key: Vec<(usize, Field)>,
+}
+
+impl Layout {
+    fn of(job: &Job) -> Layout {
+        let mut columns: Vec<Field> = Vec::new();
+        let table = job.raw.table.fields();
+        let mut place = |name: &str| {
+            columns.iter().position(|c| c.name == name).unwrap_or_else(|| {
+                let field = table.iter().find(|f| f.name == name).expect("BUG: columns are checked before a run");
+                columns.push(field.clone());
+                columns.len() - 1
+            })
+        };
+        let input = job.transform.descriptor().inputs[0].fields.iter().map(|f| place(&f.name)).collect();
+        let key_names = job.recipe.dedup.as_ref().map(|d| d.key.as_slice()).unwrap_or_default();
+        let key_places: Vec<usize> = key_names.iter().map(|k| place(k)).collect();
+        for name in job.filter.iter().flat_map(|f| f.columns()).chain(job.balances.iter().flat_map(|(i, _)| i.columns())) {
+            place(name);
+        }
+        let key = key_places.into_iter().map(|i| (i, columns[i].clone())).collect();
+        Layout { columns, input, key }
+    }
+}
+
+/// Returns what each partition came out as, in order of time.
+///
+/// # Errors
+/// The first failure of any partition; the others stop.
+/// # After an error
+/// Staged files are left in the staging folder; readers see nothing.
+/// # After a crash
+/// The same; `recover` removes the folder.
+pub fn execute(job: &Job, tasks: &[Task], progress: &dyn Progress) -> Result<(Vec<Computed>, Timings), ExecuteError> {
+    let layout = Layout::of(job);
+    let hasher = KeyHasher::default();
+    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let done: Mutex<Vec<(usize, Vec<Computed>, Timings)>> = Mutex::new(Vec::new());
+    let failed: Mutex<Option<(usize, ExecuteError)>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..job.workers.min(tasks.len()).max(1) {
+            scope.spawn(|| {
+                loop {
+                    let i = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(task) = tasks.get(i).filter(|_| !stop.load(Ordering::Relaxed)) else { return };
+                    let mut worker = Worker { job, layout: &layout, hasher, timings: Timings::default() };
+                    match worker.run(task, progress, &stop) {
+                        Ok(computed) => done.lock().unwrap_or_else(|e| e.into_inner()).push((i, computed, worker.timings)),
+                        Err(e) => {
+                            stop.store(true, Ordering::Relaxed);
+                            let mut failed = failed.lock().unwrap_or_else(|e| e.into_inner());
+                            if failed.as_ref().is_none_or(|(first, _)| i < *first) {
+                                *failed = Some((i, e));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    if let Some((_, e)) = failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        return Err(e);
+    }
+    let mut done = done.into_inner().unwrap_or_else(|e| e.into_inner());
+    done.sort_by_key(|(i, _, _)| *i);
+    let mut timings = Timings::default();
+    let mut computed = Vec::new();
+    for (_, partitions, task_timings) in done {
+        computed.extend(partitions);
+        timings.add(&task_timings);
+    }
+    Ok((computed, timings))
+}
+
+/// One task in the doing.
+struct Worker<'w> {
+    job: &'w Job<'w>,
+    layout: &'w Layout,
+    hasher: KeyHasher,
+    timings: Timings,
+}
+
+/// Counts of a partition's input.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Counts {
+    pub(crate) records: u64,
+    pub(crate) late: u64,
+    pub(crate) duplicates: u64,
+    pub(crate) conflicts: u64,
+}
+
+impl Worker<'_> {
+    fn run(&mut self, task: &Task, progress: &dyn Progress, stop: &AtomicBool) -> Result<Vec<Computed>, ExecuteError> {
+        let name = task.partitions.first().map(|p| p.name.clone()).unwrap_or_default();
+        let inputs = input::read(self.job, self.layout, self.hasher, task, &mut self.timings).map_err(|e| e.place(&name))?;
+        let mut computed = Vec::with_capacity(task.partitions.len());
+        for (partition, input) in task.partitions.iter().zip(inputs) {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(computed);
+            }
+            let counts = input.counts();
+            self.refuse_duplicates(partition, counts)?;
+            computed.push(self.partition(partition, input, counts)?);
+            progress.advance(1, counts.records);
+        }
+        Ok(computed)
+    }
+
+    fn refuse_duplicates(&self, partition: &PlannedPartition, counts: Counts) -> Result<(), ExecuteError> {
+        let Some(rule) = &self.job.recipe.dedup else { return Ok(()) };
+        let refuse = |count, what| Err(ExecuteError::Duplicates { partition: partition.name.clone(), count, what });
+        if rule.keep == Keep::Fail && counts.duplicates > 0 {
+            return refuse(counts.duplicates, "key another record has");
+        }
+        if rule.on_conflict == OnConflict::Fail && counts.conflicts > 0 {
+            return refuse(counts.conflicts, "key has differing payloads");
+        }
+        Ok(())
+    }
+
+    fn partition(&mut self, partition: &PlannedPartition, input: PartitionInput, counts: Counts) -> Result<Computed, ExecuteError> {
+        let job = self.job;
+        let failed = |source: TransformError| ExecuteError::Transform {
+            transform: job.recipe.transform.clone(),
+            partition: partition.name.clone(),
+            source: Box::new(source),
+        };
+        let began = Instant::now();
+        let mut instance = job.transform.start(&context(job.recipe, partition), &job.recipe.limits).map_err(failed)?;
+        let mut balances: Vec<_> = job.balances.iter().map(|(i, o)| (i.start(), o.start())).collect();
+        let mut waiting: std::collections::VecDeque<RecordBatch> = Default::default();
+        for (index, batches) in job.lookups {
+            for batch in batches {
+                waiting.extend(instance.push(*index, batch).map_err(failed)?);
+            }
+        }
+        self.timings.transform_ms += ms(began);
+        let mut input = input;
+        let mut collector = Collector::new(job, partition);
+        let (mut transform_ms, mut input_ms, mut finished) = (0.0, 0.0, false);
+        let query = |source: QueryError| ExecuteError::Query { partition: partition.name.clone(), source: Box::new(source) };
+        // Pulls one output batch: the rows that wait, or what the next input batch gives, or what `finish` gives.
+        let mut pull = |balances: &mut Vec<(crate::query::AggregateState, crate::query::AggregateState)>| -> Result<Option<RecordBatch>, ExecuteError> {
+            while waiting.is_empty() && !finished {
+                let began = Instant::now();
+                let next = input.next(self.layout).map_err(|e| e.place(&partition.name))?;
+                input_ms += ms(began);
+                let began = Instant::now();
+                match next {
+                    Some(batch) => {
+                        for (state, _) in balances.iter_mut() {
+                            state.update(&batch).map_err(query)?;
+                        }
+                        let own = batch.project(&self.layout.input).map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
+                        waiting.extend(instance.push(0, &own).map_err(failed)?);
+                    }
+                    None => match instance.finish().map_err(failed)? {
+                        Some(batch) => waiting.push_back(batch),
+                        None => finished = true,
+                    },
+                }
+                transform_ms += ms(began);
+            }
+            let Some(batch) = waiting.pop_front() else { return Ok(None) };
+            for (_, state) in balances.iter_mut() {
+                state.update(&batch).map_err(query)?;
+            }
+            Ok(Some(batch))
+        };
+        let began = Instant::now();
+        let staged = collector.collect(&mut || pull(&mut balances))?;
+        self.timings.write_ms += ms(began) - transform_ms - input_ms;
+        self.timings.transform_ms += transform_ms;
+        self.timings.dedup_ms += input_ms;
+        self.timings.boundary_ms += instance.boundary_ns() as f64 / 1e6;
+        let log = instance.log_lines().iter().map(|l| l.to_string()).collect();
+        let mut results = Vec::with_capacity(balances.len());
+        for (i, o) in balances {
+            results.push((i.finish().map_err(query)?, o.finish().map_err(query)?));
+        }
+        let record = PartitionRecord {
+            partition: partition.name.clone(),
+            start_us: partition.window.start().0,
+            end_us: partition.window.end().0,
+            reason: partition.reason.name().into(),
+            records: counts.records,
+            late: counts.late,
+            duplicates: counts.duplicates,
+            conflicts: counts.conflicts,
+            input_checksum: Some(input.checksum()),
+            rows: staged.rows,
+            bytes: staged.files.iter().map(|f| f.file.bytes as u64).sum(),
+            checksum: Some(staged.checksum),
+            ..PartitionRecord::default()
+        };
+        Ok(Computed { record, files: staged.files, balances: results, doubled_keys: staged.doubled_keys, nulls: staged.nulls, log })
+    }
+}
+
+fn ms(since: Instant) -> f64 {
+    since.elapsed().as_nanos() as f64 / 1e6
+}
+
+fn context(recipe: &Recipe, partition: &PlannedPartition) -> Context {
+    Context {
+        partition: partition.name.clone(),
+        start_us: partition.window.start().0,
+        end_us: partition.window.end().0,
+        time_zone: recipe.time_zone.name().into(),
+        as_of_us: recipe.as_of_us,
+        seed: recipe.seed,
+        parameters: recipe.parameters.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
+    }
+}
+
+/// A failure below, before it is known which partition it belongs to.
+#[derive(Debug)]
+pub(crate) enum Unplaced {
+    File(DataFileError),
+    Query(QueryError),
+    Arrow(arrow::error::ArrowError),
+}
+
+impl Unplaced {
+    fn place(self, partition: &str) -> ExecuteError {
+        match self {
+            Unplaced::File(e) => ExecuteError::File(e),
+            Unplaced::Query(source) => ExecuteError::Query { partition: partition.into(), source: Box::new(source) },
+            Unplaced::Arrow(source) => ExecuteError::Arrow { partition: partition.into(), source },
+        }
+    }
+}
+
+impl From<DataFileError> for Unplaced {
+    fn from(e: DataFileError) -> Unplaced {
+        Unplaced::File(e)
+    }
+}
+
+impl From<QueryError> for Unplaced {
+    fn from(e: QueryError) -> Unplaced {
+        Unplaced::Query(e)
+    }
+}
+
+impl From<arrow::error::ArrowError> for Unplaced {
+    fn from(e: arrow::error::ArrowError) -> Unplaced {
+        Unplaced::Arrow(e)
+    }
+}
+
+/// Returns the table that a transform's output makes: its columns, then the partition's name.
+pub fn output_fields(output: &[Field]) -> Vec<Field> {
+    let mut fields = output.to_vec();
+    fields.push(Field::new(PARTITION, crate::schema::DataType::String, false));
+    fields
+}
+
+/// Where sorts that exceed the memory spill.
+pub(crate) fn spill_dir(job: &Job) -> PathBuf {
+    job.store.path(job.staging)
+}
+
+/// Returns the batches of a lookup: all rows of a source at the pinned snapshot, one per record id (the latest), in arrival order.
+///
+/// # Errors
+/// A raw file is damaged.
+pub fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Result<Vec<RecordBatch>, DataFileError> {
+    input::read_lookup(store, raw, fields)
+}
+

@@ -1,0 +1,326 @@
+//! The input of partitions: raw rows of a task, filtered, deduplicated, in arrival order, batch by batch.
+//! Never holds more than a task's share of the memory: a large partition is streamed in two passes.
+
+use super::{Counts, Job, Layout, Task, Unplaced, spill_dir};
+use crate::{
+    dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
+    id::Digest,
+    manifest::Timings,
+    query::sort_spilled,
+    raw::{BATCH_ROWS, RawBatch, RawInput, RawScan, Router},
+    schema::{DataType, Field, envelope},
+    store::Store,
+    time::EventTime,
+};
+use arrow::{
+    array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch},
+    compute::interleave_record_batch,
+    datatypes::Int64Type,
+};
+use sha2::{Digest as _, Sha256};
+use std::{rc::Rc, time::Instant};
+
+/// The records of one partition, in arrival order.
+pub(crate) struct PartitionInput<'s> {
+    counts: Counts,
+    hash: Sha256,
+    rows: Rows<'s>,
+}
+
+enum Rows<'s> {
+    /// Places in the task's blocks.
+    Held { blocks: Rc<Vec<RawBatch>>, places: Vec<(u32, u32)>, next: usize },
+    /// Read again, in order. The last column of each batch tells payloads apart.
+    Streamed(Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's>),
+}
+
+impl PartitionInput<'_> {
+    /// Returns what was counted before dedup.
+    pub(crate) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Returns the next batch, with the layout's columns.
+    pub(crate) fn next(&mut self, layout: &Layout) -> Result<Option<RecordBatch>, Unplaced> {
+        match &mut self.rows {
+            Rows::Held { blocks, places, next } => {
+                let chunk = &places[*next..places.len().min(*next + BATCH_ROWS)];
+                if chunk.is_empty() {
+                    return Ok(None);
+                }
+                *next += chunk.len();
+                for (block, row) in chunk {
+                    self.hash.update(blocks[*block as usize].payload.value(*row as usize).to_le_bytes());
+                }
+                gather(blocks, chunk).map(Some)
+            }
+            Rows::Streamed(batches) => {
+                let Some(batch) = batches.next().transpose()? else { return Ok(None) };
+                for payload in batch.column(layout.columns.len()).as_primitive::<Int64Type>().values() {
+                    self.hash.update(payload.to_le_bytes());
+                }
+                Ok(Some(batch.project(&(0..layout.columns.len()).collect::<Vec<_>>())?))
+            }
+        }
+    }
+
+    /// Returns the checksum of the records that were handed out: SHA-256 over their payload hashes, in order.
+    pub(crate) fn checksum(self) -> Digest {
+        Digest(self.hash.finalize().into())
+    }
+}
+
+/// Copies the rows at `places` together; a run of neighbours is a slice.
+fn gather(blocks: &[RawBatch], places: &[(u32, u32)]) -> Result<RecordBatch, Unplaced> {
+    let (block, first) = places[0];
+    if places.iter().zip(first..).all(|(p, row)| *p == (block, row)) {
+        return Ok(blocks[block as usize].columns.slice(first as usize, places.len()));
+    }
+    // Only the blocks that occur, so that the cost does not grow with the task.
+    let mut used: Vec<u32> = places.iter().map(|p| p.0).collect();
+    used.sort_unstable();
+    used.dedup();
+    let batches: Vec<&RecordBatch> = used.iter().map(|b| &blocks[*b as usize].columns).collect();
+    let indices: Vec<(usize, usize)> = places.iter().map(|(b, r)| (used.partition_point(|u| u < b), *r as usize)).collect();
+    Ok(interleave_record_batch(&batches, &indices)?)
+}
+
+/// Returns the input of each of the task's partitions.
+pub(crate) fn read<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<Vec<PartitionInput<'s>>, Unplaced> {
+    if task.large { large(job, layout, hasher, task, timings).map(|i| vec![i]) } else { held(job, layout, hasher, task, timings) }
+}
+
+fn window_of(task: &Task) -> Option<crate::window::Window> {
+    let (first, last) = (task.partitions.first()?, task.partitions.last()?);
+    crate::window::Window::new(first.window.start(), last.window.end()).ok()
+}
+
+/// The raw batches of a task, filtered.
+struct Filtered<'s> {
+    job: &'s Job<'s>,
+    scan: RawScan<'s>,
+}
+
+impl<'s> Filtered<'s> {
+    fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
+        Filtered { job, scan: job.raw.scan(job.store, columns, window_of(task)) }
+    }
+
+    fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
+        let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
+        match self.job.filter {
+            Some(filter) => Ok(Some(batch.filter(&filter.keep(&batch.columns)?)?)),
+            None => Ok(Some(batch)),
+        }
+    }
+}
+
+/// Reads all partitions of a task in one pass.
+fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<Vec<PartitionInput<'s>>, Unplaced> {
+    let mut filtered = Filtered::new(job, &layout.columns, task);
+    let mut router = Router::new(task.partitions.iter().map(|p| p.window).collect());
+    let mut blocks: Vec<RawBatch> = Vec::new();
+    let mut places: Vec<Vec<(u32, u32)>> = vec![Vec::new(); task.partitions.len()];
+    let mut counts = vec![Counts::default(); task.partitions.len()];
+    let began = Instant::now();
+    while let Some(batch) = filtered.next()? {
+        let block = blocks.len() as u32;
+        let mut used = false;
+        for (row, at) in batch.times.values().iter().enumerate() {
+            let Some(p) = router.find(EventTime(*at)) else { continue };
+            used = true;
+            places[p].push((block, row as u32));
+            counts[p].records += 1;
+            counts[p].late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
+        }
+        if used {
+            blocks.push(batch);
+        }
+    }
+    let scan_ms = filtered.scan.scan_ns() as f64 / 1e6;
+    timings.scan_ms += scan_ms;
+    let blocks = Rc::new(blocks);
+    let hashes: Vec<Vec<Option<KeyHash>>> = match &job.recipe.dedup {
+        Some(_) => blocks.iter().map(|b| hasher.hash(&b.columns, &layout.key)).collect(),
+        None => Vec::new(),
+    };
+    let mut inputs = Vec::with_capacity(places.len());
+    for (mut places, mut counts) in places.into_iter().zip(counts) {
+        let arrival = |(b, r): (u32, u32)| -> Arrival {
+            let block = &blocks[b as usize];
+            (block.snapshots.value(r as usize), block.seq.value(r as usize))
+        };
+        if let Some(rule) = &job.recipe.dedup {
+            let mut dedup = Deduplicator::new(rule, places.len());
+            for place in places {
+                let (b, r) = (place.0 as usize, place.1 as usize);
+                dedup.add(hashes[b][r], place, arrival(place), blocks[b].payload.value(r));
+            }
+            (counts.duplicates, counts.conflicts) = (dedup.duplicates, dedup.conflicts);
+            places = dedup.finish();
+        } else if !places.is_sorted_by_key(|p| arrival(*p)) {
+            places.sort_by_key(|p| arrival(*p));
+        }
+        inputs.push(PartitionInput { counts, hash: Sha256::new(), rows: Rows::Held { blocks: blocks.clone(), places, next: 0 } });
+    }
+    timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6 - scan_ms;
+    Ok(inputs)
+}
+
+/// Memory of one entry of the dedup table, with its share of empty places.
+const DEDUP_ENTRY_BYTES: u64 = 96;
+
+/// A partition that does not fit: passes over the key columns find the survivors, a last pass streams them.
+fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<PartitionInput<'s>, Unplaced> {
+    let began = Instant::now();
+    let window = task.partitions[0].window;
+    let budget = (job.memory_bytes / 2 / job.workers.max(1)).max(1 << 20) as u64;
+    let mut survivors: Option<Vec<u64>> = None;
+    let mut counts = Counts::default();
+    let mut in_order = true;
+    let parts = job.recipe.dedup.as_ref().map_or(1, |_| (task.records * DEDUP_ENTRY_BYTES).div_ceil(budget).max(1));
+    for part in 0..parts {
+        // Key columns first; the filter's follow because the layout has them all and Parquet skips what is not asked.
+        let mut filtered = Filtered::new(job, &key_columns(job, layout), task);
+        let key: Vec<(usize, Field)> = layout.key.iter().enumerate().map(|(i, (_, f))| (i, f.clone())).collect();
+        let mut dedup = job.recipe.dedup.as_ref().map(|rule| Deduplicator::new(rule, 0));
+        let (mut ordinal, mut last) = (0u64, (i64::MIN, i64::MIN));
+        while let Some(batch) = filtered.next()? {
+            let hashes = if dedup.is_some() { hasher.hash(&batch.columns, &key) } else { Vec::new() };
+            for row in 0..batch.times.len() {
+                if !window.contains(EventTime(batch.times.value(row))) {
+                    continue;
+                }
+                let arrival = (batch.snapshots.value(row), batch.seq.value(row));
+                if part == 0 {
+                    counts.records += 1;
+                    counts.late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
+                    in_order &= arrival > last;
+                    last = arrival;
+                }
+                if let Some(dedup) = &mut dedup
+                    && hashes[row].map_or(0, |h| h.part(parts)) == part
+                {
+                    dedup.add(hashes[row], ordinal, arrival, batch.payload.value(row));
+                }
+                ordinal += 1;
+            }
+        }
+        timings.scan_ms += filtered.scan.scan_ns() as f64 / 1e6;
+        if let Some(dedup) = dedup {
+            counts.duplicates += dedup.duplicates;
+            counts.conflicts += dedup.conflicts;
+            let bits = survivors.get_or_insert_with(|| vec![0; (ordinal as usize).div_ceil(64)]);
+            for place in dedup.finish() {
+                bits[place as usize / 64] |= 1 << (place % 64);
+            }
+        }
+    }
+    timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6;
+    let stream = Stream { filtered: Filtered::new(job, &layout.columns, task), window, survivors, ordinal: 0 };
+    let rows: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> =
+        if in_order { Box::new(stream.map(|b| b.map(|b| b.without_order(layout)))) } else { sorted(job, layout, stream, budget) };
+    Ok(PartitionInput { counts, hash: Sha256::new(), rows: Rows::Streamed(rows) })
+}
+
+fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {
+    let mut columns: Vec<Field> = layout.key.iter().map(|(_, f)| f.clone()).collect();
+    for name in job.filter.iter().flat_map(|f| f.columns()) {
+        if let Some(field) = layout.columns.iter().find(|c| c.name == *name && !columns.contains(c)) {
+            columns.push(field.clone());
+        }
+    }
+    columns
+}
+
+/// The survivors of one large partition, in the order of the files.
+struct Stream<'s> {
+    filtered: Filtered<'s>,
+    window: crate::window::Window,
+    survivors: Option<Vec<u64>>,
+    ordinal: u64,
+}
+
+/// A batch of the stream: the layout's columns, the payload's hash, and what orders rows.
+struct Streamed {
+    batch: RecordBatch,
+}
+
+const ORDER: [&str; 2] = ["_restitch_snapshot", "_restitch_seq"];
+
+impl Streamed {
+    fn without_order(self, layout: &Layout) -> RecordBatch {
+        self.batch.project(&(0..=layout.columns.len()).collect::<Vec<_>>()).expect("BUG: the columns are ours")
+    }
+}
+
+impl Iterator for Stream<'_> {
+    type Item = Result<Streamed, Unplaced>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = match self.filtered.next() {
+            Ok(batch) => batch?,
+            Err(e) => return Some(Err(e)),
+        };
+        let keep: BooleanArray = (0..batch.times.len())
+            .map(|row| {
+                if !self.window.contains(EventTime(batch.times.value(row))) {
+                    return Some(false);
+                }
+                let place = self.ordinal;
+                self.ordinal += 1;
+                Some(self.survivors.as_ref().is_none_or(|bits| bits[place as usize / 64] >> (place % 64) & 1 == 1))
+            })
+            .collect();
+        Some(streamed(&batch, &keep).map_err(Unplaced::from))
+    }
+}
+
+fn streamed(batch: &RawBatch, keep: &BooleanArray) -> Result<Streamed, arrow::error::ArrowError> {
+    let batch = batch.filter(keep)?;
+    let schema = batch.columns.schema();
+    let mut columns: Vec<(String, ArrayRef, bool)> =
+        schema.fields().iter().zip(batch.columns.columns()).map(|(f, a)| (f.name().clone(), a.clone(), true)).collect();
+    let order: [(&str, Int64Array); 3] = [(envelope::PAYLOAD_HASH, batch.payload), (ORDER[0], batch.snapshots), (ORDER[1], batch.seq)];
+    // The payload's hash may be a column of the layout too: names need not be unique for us.
+    columns.extend(order.into_iter().map(|(n, a)| (format!("_restitch{n}"), std::sync::Arc::new(a) as ArrayRef, true)));
+    Ok(Streamed { batch: RecordBatch::try_from_iter_with_nullable(columns)? })
+}
+
+/// Rows of one file stand clustered by day; a partition of several days is sorted by arrival, on disk.
+fn sorted<'s>(job: &'s Job, layout: &'s Layout, stream: Stream<'s>, memory: u64) -> Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> {
+    let mut fields: Vec<Field> = layout.columns.iter().map(|f| Field { nullable: true, ..f.clone() }).collect();
+    let order: Vec<String> = ORDER.iter().map(|n| format!("_restitch{n}")).collect();
+    fields.push(Field::new(format!("_restitch{}", envelope::PAYLOAD_HASH), DataType::Int64, true));
+    fields.extend(order.iter().map(|n| Field::new(n.as_str(), DataType::Int64, true)));
+    let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(fields.iter().map(|f| f.arrow(None)).collect::<Vec<_>>()));
+    let input = Box::new(stream.map(|s| s.map(|s| s.batch)));
+    let sorted = sort_spilled(schema, input, &order, memory as usize, &spill_dir(job));
+    Box::new(sorted.map(|b| b.map(|batch| Streamed { batch }.without_order(layout)).map_err(Unplaced::from)))
+}
+
+/// See [`super::read_lookup`].
+pub(crate) fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Result<Vec<RecordBatch>, crate::datafile::DataFileError> {
+    let mut columns = fields.to_vec();
+    let id = Field::new(envelope::RECORD_ID, DataType::String, false);
+    columns.push(id.clone());
+    let hasher = KeyHasher::default();
+    let rule = crate::config::Dedup { key: Vec::new(), keep: crate::config::Keep::LatestIngested, on_conflict: crate::config::OnConflict::Count };
+    let mut dedup = Deduplicator::new(&rule, 0);
+    let mut blocks = Vec::new();
+    for batch in raw.scan(store, &columns, None) {
+        let batch = batch?;
+        let hashes = hasher.hash(&batch.columns, &[(fields.len(), id.clone())]);
+        for (row, hash) in hashes.into_iter().enumerate() {
+            dedup.add(hash, (blocks.len() as u32, row as u32), (batch.snapshots.value(row), batch.seq.value(row)), batch.payload.value(row));
+        }
+        blocks.push(batch);
+    }
+    let places = dedup.finish();
+    let own: Vec<usize> = (0..fields.len()).collect();
+    let batches = places.chunks(BATCH_ROWS).map(|chunk| {
+        let batch = gather(&blocks, chunk).and_then(|b| Ok(b.project(&own)?));
+        batch.unwrap_or_else(|e| panic!("BUG: rows of one table do not fit together: {e:?}"))
+    });
+    Ok(batches.collect())
+}

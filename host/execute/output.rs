@@ -1,0 +1,182 @@
+//! The output of one partition: collected, sorted by key, checksummed, written to staging.
+//! Never shows a row to a reader. Output larger than memory is sorted on disk.
+
+use super::{ExecuteError, Job, Unplaced, spill_dir};
+use crate::{
+    checksum::{ContentHash, Encoder},
+    datafile::{Written, Writer},
+    id::Digest,
+    plan::PlannedPartition,
+    query::sort_spilled,
+    schema::Field,
+    window::path_segment,
+};
+use arrow::{
+    array::{Array, ArrayRef, RecordBatch, StringArray},
+    compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, partition, take_record_batch},
+};
+use std::sync::Arc;
+
+/// Rows per written batch.
+const WRITE_ROWS: usize = 8192;
+
+/// A partition's output, staged.
+pub(crate) struct StagedRows {
+    pub(crate) rows: u64,
+    pub(crate) checksum: Digest,
+    pub(crate) files: Vec<Written>,
+    pub(crate) doubled_keys: u64,
+    pub(crate) nulls: Vec<u64>,
+}
+
+/// Collects the output of one partition.
+pub(crate) struct Collector<'c> {
+    job: &'c Job<'c>,
+    partition: &'c PlannedPartition,
+    fields: &'c [Field],
+    /// Sort order: the key, then all other columns, so that it is total.
+    order: Vec<usize>,
+    hash: ContentHash,
+    writer: Option<Writer>,
+    rows: u64,
+    doubled_keys: u64,
+    nulls: Vec<u64>,
+    last_key: Vec<u8>,
+}
+
+impl<'c> Collector<'c> {
+    pub(crate) fn new(job: &'c Job<'c>, partition: &'c PlannedPartition) -> Collector<'c> {
+        let fields = job.transform.descriptor().output.as_slice();
+        let mut order: Vec<usize> = job.recipe.key.iter().filter_map(|k| fields.iter().position(|f| f.name == *k)).collect();
+        order.extend((0..fields.len()).filter(|i| !order.contains(i)).collect::<Vec<_>>());
+        let nulls = vec![0; fields.len()];
+        Collector { job, partition, fields, order, hash: ContentHash::new(fields), writer: None, rows: 0, doubled_keys: 0, nulls, last_key: Vec::new() }
+    }
+
+    /// Pulls all output, and stages it.
+    pub(crate) fn collect(&mut self, pull: &mut dyn FnMut() -> Result<Option<RecordBatch>, ExecuteError>) -> Result<StagedRows, ExecuteError> {
+        let budget = (self.job.memory_bytes / 4 / self.job.workers.max(1)).max(1 << 20);
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        while bytes <= budget {
+            let Some(batch) = pull()? else {
+                self.write_sorted(batches)?;
+                return self.finish();
+            };
+            bytes += batch.get_array_memory_size();
+            batches.push(batch);
+        }
+        let schema = batches[0].schema();
+        let by: Vec<String> = self.order.iter().map(|i| self.fields[*i].name.clone()).collect();
+        let rest = std::iter::from_fn(|| pull().transpose());
+        let input = Box::new(batches.into_iter().map(Ok).chain(rest));
+        for batch in sort_spilled(schema, input, &by, budget, &spill_dir(self.job)) {
+            let batch = batch.map_err(|e| e.flatten(&self.partition.name))?;
+            self.write(&batch)?;
+        }
+        self.finish()
+    }
+
+    fn arrow<T>(&self, result: Result<T, arrow::error::ArrowError>) -> Result<T, ExecuteError> {
+        result.map_err(|source| ExecuteError::Arrow { partition: self.partition.name.clone(), source })
+    }
+
+    fn write_sorted(&mut self, batches: Vec<RecordBatch>) -> Result<(), ExecuteError> {
+        let Some(first) = batches.first() else { return Ok(()) };
+        let all = if batches.len() == 1 { first.clone() } else { self.arrow(concat_batches(&first.schema(), &batches))? };
+        drop(batches);
+        let options = Some(SortOptions { descending: false, nulls_first: true });
+        let columns: Vec<SortColumn> = self.order.iter().map(|i| SortColumn { values: all.column(*i).clone(), options }).collect();
+        let order = self.arrow(lexsort_to_indices(&columns, None))?;
+        for start in (0..order.len()).step_by(WRITE_ROWS) {
+            let chunk = order.slice(start, WRITE_ROWS.min(order.len() - start));
+            let batch = self.arrow(take_record_batch(&all, &chunk))?;
+            self.write(&batch)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the next rows in key order.
+    fn write(&mut self, batch: &RecordBatch) -> Result<(), ExecuteError> {
+        if batch.num_rows() == 0 {
+            return Ok(());
+        }
+        self.rows += batch.num_rows() as u64;
+        self.hash.update(batch);
+        for (nulls, column) in self.nulls.iter_mut().zip(batch.columns()) {
+            *nulls += column.null_count() as u64;
+        }
+        self.count_doubled(batch)?;
+        let Some(table) = self.job.target else { return Ok(()) };
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            None => {
+                let path = format!("{}/{}.parquet", self.job.staging, path_segment(&self.partition.name));
+                self.writer.insert(Writer::create(self.job.store, path, table)?)
+            }
+        };
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(table.columns.len());
+        for column in &table.columns {
+            let i = self.fields.iter().position(|f| f.name == column.field.name);
+            columns.push(match i {
+                Some(i) => batch.column(i).clone(),
+                None => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(self.partition.name.as_str(), batch.num_rows()))),
+            });
+        }
+        let fields: Vec<_> = table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect();
+        let full = RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns);
+        let full = full.map_err(|source| ExecuteError::Arrow { partition: self.partition.name.clone(), source })?;
+        writer.write(&full)?;
+        Ok(())
+    }
+
+    fn count_doubled(&mut self, batch: &RecordBatch) -> Result<(), ExecuteError> {
+        let keys = &self.order[..self.job.recipe.key.len().min(self.order.len())];
+        if keys.is_empty() {
+            return Ok(());
+        }
+        let columns: Vec<ArrayRef> = keys.iter().map(|i| batch.column(*i).clone()).collect();
+        let distinct = self.arrow(partition(&columns))?.len() as u64;
+        self.doubled_keys += batch.num_rows() as u64 - distinct;
+        let encode = |row: usize| {
+            let mut bytes = Vec::new();
+            keys.iter().for_each(|i| Encoder::new(self.fields[*i].data_type, batch.column(*i).as_ref()).put(row, &mut bytes));
+            bytes
+        };
+        self.doubled_keys += (encode(0) == self.last_key) as u64;
+        self.last_key = encode(batch.num_rows() - 1);
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<StagedRows, ExecuteError> {
+        let mut files = Vec::new();
+        if let Some(writer) = self.writer.take() {
+            let mut written = writer.finish()?;
+            written.file.partition = Some(self.partition.name.clone());
+            files.push(written);
+        }
+        let hash = std::mem::replace(&mut self.hash, ContentHash::new(&[]));
+        Ok(StagedRows { rows: self.rows, checksum: hash.finish(), files, doubled_keys: self.doubled_keys, nulls: std::mem::take(&mut self.nulls) })
+    }
+}
+
+impl From<crate::query::SortError<Unplaced>> for Unplaced {
+    fn from(e: crate::query::SortError<Unplaced>) -> Unplaced {
+        match e {
+            crate::query::SortError::Input(e) => e,
+            crate::query::SortError::Sort(e) => Unplaced::Query(e),
+        }
+    }
+}
+
+trait Flatten {
+    fn flatten(self, partition: &str) -> ExecuteError;
+}
+
+impl Flatten for crate::query::SortError<ExecuteError> {
+    fn flatten(self, partition: &str) -> ExecuteError {
+        match self {
+            crate::query::SortError::Input(e) => e,
+            crate::query::SortError::Sort(source) => ExecuteError::Query { partition: partition.into(), source: Box::new(source) },
+        }
+    }
+}

@@ -1,0 +1,473 @@
+//! Which partitions a run would touch, and why: a pure function of facts and a request.
+//! Never reads the catalog or a clock. A plan holds ranges; partitions are named only when they must be.
+//! `pipeline` gathers the facts; the same plan is printed by `plan` and executed by a run.
+
+use crate::{
+    catalog::{LiveFile, PublishedRow, QueueRow, Slot},
+    id::{Digest, SnapshotId},
+    manifest::Kind,
+    time::{EventTime, parse},
+    watermark::Cutoffs,
+    window::{Calendar, Window},
+};
+use chrono_tz::Tz;
+use std::collections::BTreeMap;
+
+/// What the warehouse looks like at one snapshot, as far as one dataset is concerned.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// How the dataset's event time is cut.
+    pub calendar: Calendar,
+    /// The snapshot that the run would read.
+    pub input_snapshot: SnapshotId,
+    /// The transform that it would use.
+    pub transform_digest: Digest,
+    /// Cutoffs of its source, if that has a watermark.
+    pub cutoffs: Option<Cutoffs>,
+    /// Published partitions, in order of time.
+    pub published: Vec<PublishedRow>,
+    /// Records by quarter of an hour and ingest, in order of time.
+    pub slots: Vec<Slot>,
+    /// The repair queue, in order of time.
+    pub queue: Vec<QueueRow>,
+    /// Raw files at the input snapshot, with the bounds of their event time.
+    pub files: Vec<LiveFile>,
+}
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// run, repair or backfill.
+    pub kind: Kind,
+    /// The window; a backfill has one.
+    pub window: Option<Window>,
+    /// Only partitions with this reason.
+    pub only: Option<Reason>,
+    /// More partitions than this are refused.
+    pub partitions_max: Option<u64>,
+    /// More bytes to read than this are refused.
+    pub bytes_max: Option<u64>,
+}
+
+/// Why a partition is in a plan.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reason {
+    /// It was never published.
+    Missing,
+    /// Late records wait for it.
+    Dirty,
+    /// Records arrived on time after it was built.
+    NewRecords,
+    /// It was made by another transform.
+    Stale,
+    /// It was named, and nothing else speaks for it.
+    Forced,
+}
+
+impl Reason {
+    /// Returns its name in plans and manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Missing => "missing",
+            Reason::Dirty => "dirty",
+            Reason::NewRecords => "new records",
+            Reason::Stale => "stale",
+            Reason::Forced => "forced",
+        }
+    }
+}
+
+/// Neighbouring partitions with one reason.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlannedRange {
+    /// The first partition.
+    pub first: Window,
+    /// The last partition.
+    pub last: Window,
+    /// How many.
+    pub partitions: u64,
+    /// Why they are in.
+    pub reason: Reason,
+    /// Records to read for them, duplicates included.
+    pub records: i64,
+}
+
+/// A partition that late records wait for and that this request leaves alone.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Waiting {
+    /// Its name.
+    pub partition: String,
+    /// Its window.
+    pub window: Window,
+    /// repair or approval.
+    pub tier: String,
+    /// How many records wait.
+    pub records: i64,
+}
+
+/// Which partitions a run would touch, and why.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// run, repair or backfill.
+    pub kind: Kind,
+    /// The window, resolved; `None` if nothing at all is known of.
+    pub window: Option<Window>,
+    /// How it is cut.
+    pub calendar: Calendar,
+    /// The snapshot that the run would read.
+    pub input_snapshot: SnapshotId,
+    /// What it would touch, in order of time.
+    pub ranges: Vec<PlannedRange>,
+    /// What waits and is left alone.
+    pub waiting: Vec<Waiting>,
+    /// Partitions in the window that need nothing.
+    pub up_to_date: u64,
+    /// Raw files to open.
+    pub files: u64,
+    /// Their size.
+    pub bytes: i64,
+}
+
+/// One partition of a plan.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlannedPartition {
+    /// Its name.
+    pub name: String,
+    /// Its window.
+    pub window: Window,
+    /// Why it is in.
+    pub reason: Reason,
+}
+
+/// A plan that is refused.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PlanError {
+    /// A backfill without start and end.
+    #[error("a backfill needs --start and --end")]
+    Unbounded,
+    /// A border of the window cuts a partition.
+    #[error(transparent)]
+    Window(#[from] crate::window::WindowError),
+    /// Too many partitions.
+    #[error("the plan has {partitions} partitions, more than --max-partitions {limit} allows")]
+    Partitions {
+        /// How many it has.
+        partitions: u64,
+        /// How many it may have.
+        limit: u64,
+    },
+    /// Too much to read.
+    #[error("the plan reads {bytes} bytes, more than --max-bytes {limit} allows")]
+    Bytes {
+        /// How much it reads.
+        bytes: u64,
+        /// How much it may read.
+        limit: u64,
+    },
+}
+
+impl Plan {
+    /// Returns how many partitions it has.
+    pub fn partition_count(&self) -> u64 {
+        self.ranges.iter().map(|r| r.partitions).sum()
+    }
+
+    /// Returns how many records it reads.
+    pub fn records(&self) -> i64 {
+        self.ranges.iter().map(|r| r.records).sum()
+    }
+
+    /// Returns its partitions, named, in order of time.
+    pub fn partitions(&self) -> impl Iterator<Item = PlannedPartition> + '_ {
+        self.ranges.iter().flat_map(|r| {
+            let window = Window::new(r.first.start(), r.last.end()).unwrap_or(r.first);
+            self.calendar.partitions(window).map(|window| PlannedPartition { name: self.calendar.name(&window), window, reason: r.reason })
+        })
+    }
+}
+
+/// What is known of one partition before it is decided on.
+#[derive(Clone, Copy, Default)]
+struct Known {
+    records: i64,
+    /// Newest ingest with records that were on time.
+    on_time: Option<SnapshotId>,
+    waiting: i64,
+    approval: bool,
+}
+
+/// Returns the plan.
+///
+/// # Errors
+/// [`PlanError`]: an unbounded backfill, a window that cuts a partition, a limit.
+pub fn plan(facts: &Facts, request: &Request) -> Result<Plan, PlanError> {
+    let known = known_partitions(facts);
+    if request.kind == Kind::Backfill && request.window.is_none() {
+        return Err(PlanError::Unbounded);
+    }
+    if let Some(window) = request.window {
+        facts.calendar.check_aligned(window)?;
+    }
+    let hull = || {
+        let (first, last) = (known.keys().next()?, facts.calendar.at(*known.keys().next_back()?));
+        Window::new(*first, last.end()).ok()
+    };
+    let window = request.window.or_else(hull);
+    let mut plan = Plan {
+        kind: request.kind,
+        window,
+        calendar: facts.calendar,
+        input_snapshot: facts.input_snapshot,
+        ranges: Vec::new(),
+        waiting: Vec::new(),
+        up_to_date: 0,
+        files: 0,
+        bytes: 0,
+    };
+    if let Some(window) = window {
+        choose(facts, request, window, &known, &mut plan);
+        count_input(facts, &mut plan);
+    }
+    match (request.partitions_max, plan.partition_count()) {
+        (Some(limit), partitions) if partitions > limit => return Err(PlanError::Partitions { partitions, limit }),
+        _ => {}
+    }
+    match (request.bytes_max, plan.bytes as u64) {
+        (Some(limit), bytes) if bytes > limit => Err(PlanError::Bytes { bytes, limit }),
+        _ => Ok(plan),
+    }
+}
+
+/// Returns how many records each partition has, duplicates included, by its first instant.
+pub fn records_by_partition(calendar: Calendar, slots: &[Slot]) -> BTreeMap<EventTime, i64> {
+    let mut records = BTreeMap::new();
+    let mut current: Option<Window> = None;
+    for slot in slots {
+        let window = current.filter(|w| w.contains(slot.start)).unwrap_or_else(|| calendar.at(slot.start));
+        current = Some(window);
+        *records.entry(window.start()).or_default() += slot.records;
+    }
+    records
+}
+
+/// What is known, by the first instant of the partition.
+type KnownMap = BTreeMap<EventTime, Known>;
+
+fn known_partitions(facts: &Facts) -> KnownMap {
+    let mut known = KnownMap::new();
+    let input: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
+    let mut current: Option<Window> = None;
+    for slot in facts.slots.iter().filter(|s| s.records > s.future) {
+        let window = match current {
+            Some(w) if w.contains(slot.start) => w,
+            _ => facts.calendar.at(slot.start),
+        };
+        current = Some(window);
+        let entry = known.entry(window.start()).or_default();
+        entry.records += slot.records;
+        if slot.records > slot.late + slot.future {
+            entry.on_time = entry.on_time.max(Some(slot.snapshot));
+        }
+        // Only in zones of the past does a border cut a slot: then both sides may have its records.
+        let end = EventTime(slot.start.0 + crate::catalog::SLOT_US);
+        if end > window.end() {
+            let next = known.entry(window.end()).or_default();
+            next.on_time = next.on_time.max(entry_snapshot(slot));
+        }
+    }
+    for row in &facts.queue {
+        if input.get(&row.window.start()).is_none_or(|read| row.snapshot > *read) && row.snapshot <= facts.input_snapshot {
+            let entry = known.entry(row.window.start()).or_default();
+            entry.waiting += row.records;
+            entry.approval |= row.tier == crate::watermark::Tier::Approval.name();
+        }
+    }
+    known
+}
+
+fn entry_snapshot(slot: &Slot) -> Option<SnapshotId> {
+    (slot.records > slot.late + slot.future).then_some(slot.snapshot)
+}
+
+/// Decides on every partition of the window, and merges neighbours with one reason.
+fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, plan: &mut Plan) {
+    let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
+    let mut decide = |slice: Window| {
+        let now = known.get(&slice.start()).copied().unwrap_or_default();
+        let before = published.get(&slice.start()).copied();
+        let reason = reason(facts, request.kind, &now, before);
+        let chosen = match request.kind {
+            Kind::Repair => reason == Some(Reason::Dirty) && !now.approval,
+            // What was never published has no history to protect; what was, waits for its approval.
+            Kind::Run => matches!(reason, Some(Reason::Missing | Reason::NewRecords)) && now.on_time.is_some() && (before.is_none() || !now.approval),
+            _ => true,
+        };
+        let reason = match (request.kind, reason) {
+            (Kind::Backfill, None) => Some(Reason::Forced),
+            (_, reason) => reason,
+        };
+        match reason.filter(|r| chosen && request.only.is_none_or(|only| only == *r)) {
+            Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
+            None if now.waiting > 0 => {
+                let tier = if now.approval { "approval" } else { "repair" };
+                plan.waiting.push(Waiting { partition: facts.calendar.name(&slice), window: slice, tier: tier.into(), records: now.waiting });
+            }
+            None => plan.up_to_date += before.is_some() as u64,
+        }
+    };
+    if request.kind == Kind::Backfill {
+        facts.calendar.partitions(window).for_each(&mut decide);
+    } else {
+        for start in known.range(window.start()..window.end()).map(|(s, _)| *s) {
+            decide(facts.calendar.at(start));
+        }
+    }
+}
+
+fn reason(facts: &Facts, kind: Kind, now: &Known, before: Option<&PublishedRow>) -> Option<Reason> {
+    let Some(before) = before else {
+        // Late records for a partition that was never built are repaired like all late records.
+        return Some(if kind == Kind::Repair && now.waiting > 0 { Reason::Dirty } else { Reason::Missing });
+    };
+    if kind == Kind::Run && now.on_time.is_some_and(|s| s > before.input_snapshot) {
+        return Some(Reason::NewRecords);
+    }
+    if now.waiting > 0 {
+        Some(Reason::Dirty)
+    } else if now.on_time.is_some_and(|s| s > before.input_snapshot) {
+        Some(Reason::NewRecords)
+    } else if before.transform_digest != facts.transform_digest {
+        Some(Reason::Stale)
+    } else {
+        None
+    }
+}
+
+fn push(ranges: &mut Vec<PlannedRange>, slice: Window, reason: Reason, records: i64) {
+    match ranges.last_mut() {
+        Some(last) if last.reason == reason && last.last.end() == slice.start() => {
+            last.last = slice;
+            last.partitions += 1;
+            last.records += records;
+        }
+        _ => ranges.push(PlannedRange { first: slice, last: slice, partitions: 1, reason, records }),
+    }
+}
+
+/// Counts the raw files whose event times overlap a planned range. Without bounds a file counts.
+fn count_input(facts: &Facts, plan: &mut Plan) {
+    for file in &facts.files {
+        let bounds = file.bounds.as_ref().and_then(|(low, high)| Some((parse(low, Tz::UTC).ok()?, parse(high, Tz::UTC).ok()?)));
+        let overlaps = |r: &PlannedRange| bounds.is_none_or(|(low, high)| low < r.last.end() && high >= r.first.start());
+        if plan.ranges.iter().any(overlaps) {
+            plan.files += 1;
+            plan.bytes += file.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{id::RunId, window::Grain};
+
+    const DAY: Calendar = Calendar { grain: Grain::Day, zone: Tz::UTC };
+
+    fn published(day: &str, input: i64, transform: &[u8]) -> PublishedRow {
+        let digest = Digest::of(transform);
+        let window = DAY.parse(day).unwrap();
+        let (input_snapshot, published_snapshot) = (SnapshotId(input), SnapshotId(input + 1));
+        PublishedRow { window, partition: day.into(), run: RunId(1), input_snapshot, published_snapshot, transform_digest: digest, rows: 1, bytes: 1, checksum: digest }
+    }
+
+    fn slot(at: &str, snapshot: i64, records: i64, late: i64) -> Slot {
+        Slot { start: parse(at, Tz::UTC).unwrap(), snapshot: SnapshotId(snapshot), records, late, future: 0 }
+    }
+
+    fn queue(day: &str, snapshot: i64, tier: &str) -> QueueRow {
+        let window = DAY.parse(day).unwrap();
+        let (partition, file, tier) = (day.into(), "late.jsonl".into(), tier.into());
+        QueueRow { dataset: "d".into(), partition, window, snapshot: SnapshotId(snapshot), file, tier, records: 2, least_late_us: 1, most_late_us: 2 }
+    }
+
+    fn facts(published: Vec<PublishedRow>, slots: Vec<Slot>, queue: Vec<QueueRow>) -> Facts {
+        let transform_digest = Digest::of(b"v1");
+        Facts { calendar: DAY, input_snapshot: SnapshotId(9), transform_digest, cutoffs: None, published, slots, queue, files: vec![] }
+    }
+
+    fn request(kind: Kind, window: Option<(&str, &str)>, only: Option<Reason>) -> Request {
+        Request { kind, window: window.map(|(a, b)| DAY.resolve(a, b).unwrap()), only, partitions_max: None, bytes_max: None }
+    }
+
+    fn check(facts: &Facts, request: &Request, want: &[(&str, &str)]) -> Plan {
+        let plan = plan(facts, request).unwrap();
+        let got: Vec<(String, &str)> = plan.partitions().map(|p| (p.name, p.reason.name())).collect();
+        let got: Vec<(&str, &str)> = got.iter().map(|(n, r)| (n.as_str(), *r)).collect();
+        assert_eq!(got, want);
+        plan
+    }
+
+    /// R12, with its days.
+    #[test]
+    fn only_missing_plans_the_two_days_that_are_not_there() {
+        let f = facts(vec![published("2026-04-01", 1, b"v1"), published("2026-04-03", 1, b"v1")], vec![], vec![]);
+        let window = Some(("2026-04-01", "2026-04-04"));
+        check(&f, &request(Kind::Backfill, window, Some(Reason::Missing)), &[("2026-04-02", "missing"), ("2026-04-04", "missing")]);
+        let all = check(
+            &f,
+            &request(Kind::Backfill, window, None),
+            &[("2026-04-01", "forced"), ("2026-04-02", "missing"), ("2026-04-03", "forced"), ("2026-04-04", "missing")],
+        );
+        assert_eq!(all.ranges.len(), 4);
+    }
+
+    #[test]
+    fn run_builds_what_came_on_time_and_leaves_late_records_to_repair() {
+        let f = facts(
+            vec![published("2026-05-01", 2, b"v1"), published("2026-05-02", 2, b"v1"), published("2026-05-04", 2, b"v0")],
+            vec![
+                slot("2026-04-20T10:00Z", 5, 1, 1),
+                slot("2026-05-01T10:00Z", 1, 4, 0),
+                slot("2026-05-01T10:00Z", 5, 2, 2),
+                slot("2026-05-02T10:00Z", 1, 4, 0),
+                slot("2026-05-02T10:15Z", 6, 1, 0),
+                slot("2026-05-03T10:00Z", 5, 7, 0),
+                slot("2026-05-04T10:00Z", 1, 7, 0),
+            ],
+            vec![queue("2026-04-20", 5, "approval"), queue("2026-05-01", 5, "repair")],
+        );
+        let run = check(&f, &request(Kind::Run, None, None), &[("2026-05-02", "new records"), ("2026-05-03", "missing")]);
+        let waiting: Vec<_> = run.waiting.iter().map(|w| (w.partition.as_str(), w.tier.as_str())).collect();
+        assert_eq!(waiting, [("2026-04-20", "approval"), ("2026-05-01", "repair")]);
+        assert_eq!(run.up_to_date, 1, "a stale partition is not rebuilt in passing");
+        let repair = check(&f, &request(Kind::Repair, None, None), &[("2026-05-01", "dirty")]);
+        assert_eq!(repair.waiting.len(), 1);
+        check(&f, &request(Kind::Backfill, Some(("2026-05-04", "2026-05-04")), Some(Reason::Stale)), &[("2026-05-04", "stale")]);
+    }
+
+    #[test]
+    fn a_covered_queue_row_waits_no_more() {
+        let f = facts(vec![published("2026-05-01", 5, b"v1")], vec![slot("2026-05-01T10:00Z", 5, 2, 2)], vec![queue("2026-05-01", 5, "repair")]);
+        check(&f, &request(Kind::Repair, None, None), &[]);
+    }
+
+    #[test]
+    fn limits_and_borders_refuse() {
+        let f = facts(vec![], vec![], vec![]);
+        assert_eq!(plan(&f, &request(Kind::Backfill, None, None)).unwrap_err(), PlanError::Unbounded);
+        let many = Request { partitions_max: Some(3), ..request(Kind::Backfill, Some(("2026-04-01", "2026-04-04")), None) };
+        assert_eq!(plan(&f, &many).unwrap_err(), PlanError::Partitions { partitions: 4, limit: 3 });
+        let cut = request(Kind::Backfill, Some(("2026-04-01T06:00Z", "2026-04-02")), None);
+        assert!(matches!(plan(&f, &cut).unwrap_err(), PlanError::Window(_)));
+        assert!(plan(&f, &request(Kind::Run, None, None)).unwrap().window.is_none());
+    }
+
+    #[test]
+    fn a_million_partitions_are_a_few_ranges() {
+        let hours = Calendar { grain: Grain::Hour, zone: Tz::UTC };
+        let f = Facts { calendar: hours, ..facts(vec![], vec![], vec![]) };
+        let window = hours.resolve("1900-01-01", "2014-01-29").unwrap();
+        let plan = plan(&f, &Request { window: Some(window), ..request(Kind::Backfill, None, None) }).unwrap();
+        assert_eq!((plan.ranges.len(), plan.partition_count()), (1, 1_000_008));
+    }
+}
