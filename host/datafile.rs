@@ -6,7 +6,7 @@ use crate::{
     catalog::{ColumnStats, NewFile, Table},
     id::Digest,
     schema::{DataType, envelope},
-    store::{Store, StoreError},
+    store::{File, Store, StoreError},
     time::EventTime,
     window::Window,
 };
@@ -33,7 +33,6 @@ use parquet::{
 };
 use sha2::{Digest as _, Sha256};
 use std::{
-    fs::File,
     io::{self, Write},
     sync::Arc,
 };
@@ -70,7 +69,7 @@ pub enum DataFileError {
 }
 
 /// A file that was written.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct Written {
     /// Its path in the warehouse.
     pub path: String,

@@ -282,6 +282,10 @@ pub struct PartitionRecord {
     pub prior_rows: Option<u64>,
     /// Its checksum then.
     pub prior_checksum: Option<Digest>,
+    /// The version of the warehouse that its rows were computed from.
+    pub input_snapshot: Option<SnapshotId>,
+    /// The transform that made its rows.
+    pub transform_digest: Option<Digest>,
     /// Keys that are new.
     pub added: Option<u64>,
     /// Keys that are gone.

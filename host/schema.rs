@@ -5,7 +5,8 @@ use arrow::datatypes::{DataType as ArrowType, Field as ArrowField, Schema as Arr
 use std::{collections::HashMap, fmt, sync::Arc};
 
 /// A column's type, as transforms, tables and restitch.toml know it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum DataType {
     /// True or false.
     Boolean,
@@ -106,6 +107,19 @@ impl DataType {
             "string" | "binary" | "timestamp" => None,
             other => DataType::parse(other),
         }
+    }
+}
+
+impl From<DataType> for String {
+    fn from(t: DataType) -> String {
+        t.to_string()
+    }
+}
+
+impl TryFrom<String> for DataType {
+    type Error = String;
+    fn try_from(text: String) -> Result<DataType, String> {
+        DataType::parse(&text).ok_or_else(|| format!("{text:?} is not a type ({})", DataType::NAMES))
     }
 }
 

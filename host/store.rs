@@ -3,8 +3,9 @@
 
 use crate::id::Digest;
 use sha2::{Digest as _, Sha256};
+pub use std::fs::File;
 use std::{
-    fs::{self, File, TryLockError},
+    fs::{self, TryLockError},
     io::{self, Read, Write},
     path::{Path, PathBuf},
 };
@@ -245,6 +246,20 @@ impl Store {
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(e)) => Err(e).at("lock", &path),
         }
+    }
+}
+
+impl Store {
+    /// Waits for, and takes, the lock of that name: one holder at a time, over all processes.
+    ///
+    /// # Errors
+    /// The folder is not writable.
+    pub fn lock(&self, name: &str) -> Result<Claim, StoreError> {
+        self.create_dir("staging")?;
+        let path = self.path(&format!("staging/{name}.lock"));
+        let file = File::options().create(true).truncate(false).write(true).open(&path).at("open", &path)?;
+        file.lock().at("lock", &path)?;
+        Ok(Claim { _file: file })
     }
 }
 

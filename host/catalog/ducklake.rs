@@ -50,7 +50,7 @@ pub struct TableColumn {
 }
 
 /// A file that is to be added to a table.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct NewFile {
     /// Its path, relative to the table's folder.
     pub path: String,
@@ -67,7 +67,7 @@ pub struct NewFile {
 }
 
 /// What a file's values of one column look like.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct ColumnStats {
     /// The column.
     pub column_id: i64,
@@ -148,6 +148,19 @@ impl View<'_> {
         Ok(Some(Table { id, name: name.into(), folder: format!("{}{schema}{path}", self.data_path), columns, partition_id }))
     }
 
+    /// Returns the highest column id that `table` ever had.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn last_column_id(&self, table: i64) -> Result<i64, CatalogError> {
+        Ok(self.connection.query_row("SELECT coalesce(max(column_id), 0) FROM ducklake_column WHERE table_id = ?1", [table], |r| r.get(0))?)
+    }
+
+    /// Returns the folder of all data, relative to the warehouse, with a slash at the end.
+    pub fn data_path(&self) -> &str {
+        self.data_path
+    }
+
     /// Returns the names of all tables at `at`, sorted.
     ///
     /// # Errors
@@ -205,6 +218,46 @@ impl View<'_> {
             });
         }
         Ok(files)
+    }
+
+    /// Returns how many live files of `table` carry no partition value: rows that no swap would find.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn unpartitioned_files(&self, table: &Table, at: SnapshotId) -> Result<i64, CatalogError> {
+        let sql = format!(
+            "SELECT count(*) FROM ducklake_data_file f WHERE {VISIBLE} AND table_id = ?2 AND NOT EXISTS (SELECT 1 FROM ducklake_file_partition_value v WHERE v.data_file_id = f.data_file_id)"
+        );
+        Ok(self.connection.query_row(&sql, params![at.0, table.id], |r| r.get(0))?)
+    }
+
+    /// Returns whether `table` was altered or dropped after the snapshot `since`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn altered_since(&self, table: &Table, since: SnapshotId) -> Result<bool, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT changes_made FROM ducklake_snapshot_changes WHERE snapshot_id > ?1")?;
+        let tokens = [format!("altered_table:{}", table.id), format!("dropped_table:{}", table.id)];
+        let mut rows = statement.query([since.0])?;
+        while let Some(r) = rows.next()? {
+            let changes: Option<String> = r.get(0)?;
+            if changes.unwrap_or_default().split(',').any(|c| tokens.iter().any(|t| t == c)) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the partition values of files of `table` that began or ended at the snapshot `at`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn partitions_changed_at(&self, table: &Table, at: SnapshotId) -> Result<Vec<Option<String>>, CatalogError> {
+        let sql = "SELECT DISTINCT v.partition_value FROM ducklake_data_file f LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND v.partition_key_index = 0
+                   WHERE f.table_id = ?2 AND (f.begin_snapshot = ?1 OR f.end_snapshot = ?1)";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map(params![at.0, table.id], |r| r.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// We write no delete files and no inlined rows; where another tool did, reading only data files would be wrong.

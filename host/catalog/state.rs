@@ -379,7 +379,7 @@ impl View<'_> {
             "SELECT {columns}, p.run_id FROM restitch_run_partition p JOIN restitch_run r ON r.run_id = p.run_id WHERE p.partition = ?2 AND r.dataset = ?1 ORDER BY p.run_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(18)?))))?.collect::<Result<Vec<_>, _>>()?;
+        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(20)?))))?.collect::<Result<Vec<_>, _>>()?;
         let mut history = Vec::new();
         for (record, run) in records {
             if let Some(run) = self.run(run)? {
@@ -489,7 +489,7 @@ fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunPart
     Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
 }
 
-const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed";
+const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest";
 
 fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
     let count = |i: usize| r.get::<_, Option<i64>>(i).map(|n| n.map(|n| n as u64));
@@ -512,6 +512,8 @@ fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
         added: count(15)?,
         removed: count(16)?,
         changed: count(17)?,
+        input_snapshot: r.get::<_, Option<i64>>(18)?.map(SnapshotId),
+        transform_digest: optional_digest(r, 19)?,
         files: Vec::new(),
     })
 }
@@ -558,7 +560,7 @@ pub trait StateWrite {
         for table in ["restitch_run_partition", "restitch_run_file", "restitch_check"] {
             c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
         }
-        let marks = vec!["?"; 19].join(", ");
+        let marks = vec!["?"; 21].join(", ");
         let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
         let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         let opt = |n: Option<u64>| n.map(|n| n as i64);
@@ -578,14 +580,13 @@ pub trait StateWrite {
                 text(&p.input_checksum),
                 rows,
                 bytes,
-                text(&p.checksum).unwrap_or_default(),
+                text(&p.checksum),
                 p.prior_run.map(|r| r.0),
                 opt(p.prior_rows),
                 text(&p.prior_checksum),
                 opt(p.added),
                 opt(p.removed),
-                opt(p.changed)
-            ])?;
+                opt(p.changed), p.input_snapshot.map(|s| s.0), text(&p.transform_digest)])?;
             for f in &p.files {
                 insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
             }

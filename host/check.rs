@@ -1,0 +1,339 @@
+//! Staged rows against what was declared, and against what is published: measured, judged, written down.
+//! Never publishes, and never passes a check that could not be evaluated.
+//! Eats what `execute` computed; `publish` takes only what this lets through.
+
+use crate::{
+    catalog::{Catalog, CatalogError, LiveFile, PublishedRow, Table},
+    config::{Check, CheckKind, Severity},
+    datafile::Written,
+    execute::Computed,
+    id::SnapshotId,
+    manifest::{CheckRecord, PartitionRecord, Validation},
+    query::{self, Difference, FileTable, QueryError, Session},
+    schema::{Field, PARTITION},
+    store::Store,
+};
+use std::collections::HashMap;
+
+/// Why checks could not be evaluated. Nothing was published.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The catalog refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The comparison with what is published failed.
+    #[error("the comparison with what is published failed")]
+    Compare(#[source] QueryError),
+}
+
+/// What the checks are about.
+pub struct Subject<'s> {
+    /// The warehouse's files.
+    pub store: &'s Store,
+    /// The table as it is at `base`, if it is there.
+    pub published: Option<&'s Table>,
+    /// The columns that the run writes, the partition's name among them.
+    pub fields: &'s [Field],
+    /// Columns that identify a row in its partition.
+    pub key: &'s [String],
+    /// The snapshot that is compared with.
+    pub base: SnapshotId,
+    /// The declared checks.
+    pub checks: &'s [Check],
+    /// Whether they are evaluated.
+    pub validation: Validation,
+}
+
+/// Output that was measured.
+#[must_use]
+pub struct Checked {
+    /// The partitions, with what was there before and what differs.
+    pub partitions: Vec<PartitionRecord>,
+    /// The staged files, by partition.
+    pub files: Vec<Written>,
+    /// What the checks measured.
+    pub checks: Vec<CheckRecord>,
+    /// The transform's last log lines.
+    pub log: Vec<String>,
+}
+
+impl Checked {
+    /// Returns the checks that keep the run from being published.
+    pub fn failures(&self) -> impl Iterator<Item = &CheckRecord> {
+        self.checks.iter().filter(|c| !c.passed && c.severity == Severity::Error.name())
+    }
+}
+
+/// Rows that an SQL check shows.
+const SHOWN_ROWS: usize = 5;
+/// Lines of the transform's log that the manifest keeps.
+const LOG_LINES: usize = 100;
+/// Rows compared in one go: bounds the memory of the join.
+const COMPARE_ROWS: u64 = 2_000_000;
+
+/// Compares what was computed with what is published, and evaluates the checks.
+///
+/// # Errors
+/// The comparison itself failed. A check that fails, or cannot be evaluated, is a record, not an error.
+pub fn check(subject: &Subject, catalog: &mut Catalog, computed: Vec<Computed>, prior: &[PublishedRow]) -> Result<Checked, CheckError> {
+    let mut partitions: Vec<PartitionRecord> = computed.iter().map(|c| c.record.clone()).collect();
+    let by_name: HashMap<&str, &PublishedRow> = prior.iter().map(|p| (p.partition.as_str(), p)).collect();
+    for p in &mut partitions {
+        if let Some(before) = by_name.get(p.partition.as_str()) {
+            (p.prior_run, p.prior_rows, p.prior_checksum) = (Some(before.run), Some(before.rows as u64), Some(before.checksum));
+        }
+    }
+    let live = live_files(subject, catalog, &partitions)?;
+    compare(subject, &computed, &live, &mut partitions)?;
+    let mut checks = Vec::new();
+    if subject.validation != Validation::Off {
+        let evaluation = Evaluation { subject, computed: &computed, live: &live, partitions: &partitions };
+        checks = subject.checks.iter().map(|c| evaluation.evaluate(c)).collect();
+        checks.extend(evaluation.key_is_unique());
+    }
+    let log: Vec<String> = computed.iter().flat_map(|c| c.log.iter().map(|l| format!("{}: {l}", c.record.partition))).collect();
+    let log = log[log.len().saturating_sub(LOG_LINES)..].to_vec();
+    let files = computed.into_iter().flat_map(|c| c.files).collect();
+    Ok(Checked { partitions, files, checks, log })
+}
+
+/// The published files of the partitions that differ.
+fn live_files(subject: &Subject, catalog: &mut Catalog, partitions: &[PartitionRecord]) -> Result<HashMap<String, Vec<LiveFile>>, CheckError> {
+    let mut live = HashMap::new();
+    if let Some(table) = subject.published {
+        catalog.read(|view| {
+            for p in partitions.iter().filter(|p| p.prior_checksum.is_some()) {
+                live.insert(p.partition.clone(), view.partition_files(table, subject.base, &p.partition)?);
+            }
+            Ok::<_, CatalogError>(())
+        })?;
+    }
+    Ok(live)
+}
+
+/// Fills in rows added, removed and changed. Equal checksums need no look at the rows.
+fn compare(subject: &Subject, computed: &[Computed], live: &HashMap<String, Vec<LiveFile>>, partitions: &mut [PartitionRecord]) -> Result<(), CheckError> {
+    let mut different = Vec::new();
+    for (i, p) in partitions.iter_mut().enumerate() {
+        let prior_rows = p.prior_rows.unwrap_or(0);
+        let counts = if p.prior_checksum.is_some() && p.prior_checksum == p.checksum {
+            (0, 0, 0)
+        } else if prior_rows == 0 {
+            (p.rows, 0, 0)
+        } else if p.rows == 0 {
+            (0, prior_rows, 0)
+        } else {
+            different.push(i);
+            continue;
+        };
+        (p.added, p.removed, p.changed) = (Some(counts.0), Some(counts.1), Some(counts.2));
+    }
+    let mut rest = different.as_slice();
+    while !rest.is_empty() {
+        let mut rows = 0;
+        let take = rest.iter().take_while(|i| {
+            rows += partitions[**i].rows + partitions[**i].prior_rows.unwrap_or(0);
+            rows <= COMPARE_ROWS
+        });
+        let (group, next) = rest.split_at(take.count().max(1));
+        rest = next;
+        let output = group.iter().flat_map(|i| computed[*i].files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
+        let prior = group.iter().flat_map(|i| live.get(&partitions[*i].partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
+        let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
+        let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
+        let differences = query::compare(tables.0, tables.1, PARTITION, subject.key, &columns).map_err(CheckError::Compare)?;
+        let differences: HashMap<String, Difference> = differences.into_iter().collect();
+        for i in group {
+            let p = &mut partitions[*i];
+            let d = differences.get(&p.partition).copied().unwrap_or_default();
+            (p.added, p.removed, p.changed) = (Some(d.added), Some(d.removed), Some(d.changed));
+        }
+    }
+    Ok(())
+}
+
+fn file_table<'f>(subject: &Subject, name: &str, files: impl Iterator<Item = (&'f str, u64)>) -> FileTable {
+    FileTable { name: name.into(), fields: subject.fields.to_vec(), files: files.map(|(p, bytes)| (subject.store.path(p), bytes)).collect() }
+}
+
+/// What one check came to: whether it passed, measured, expected, detail.
+type Verdict = (bool, String, String, Option<String>);
+
+struct Evaluation<'e> {
+    subject: &'e Subject<'e>,
+    computed: &'e [Computed],
+    live: &'e HashMap<String, Vec<LiveFile>>,
+    partitions: &'e [PartitionRecord],
+}
+
+impl Evaluation<'_> {
+    fn evaluate(&self, check: &Check) -> CheckRecord {
+        let (passed, measured, expected, detail) = match &check.kind {
+            CheckKind::RowCount { min, max, max_change } => self.row_count(*min, *max, *max_change),
+            CheckKind::Unique { columns } if columns.is_empty() || columns == self.subject.key => self.unique_key(),
+            CheckKind::Unique { columns } => self.unique(columns),
+            CheckKind::NotNull { columns } => self.not_null(columns),
+            CheckKind::Balance { tolerance, .. } => self.balance(check, tolerance),
+            CheckKind::Range { column, min, max } => self.range(column, min.as_deref(), max.as_deref()),
+            CheckKind::AcceptedValues { column, values } => self.accepted(column, values),
+            CheckKind::Compare { max_added, max_removed, max_changed } => self.compared(*max_added, *max_removed, *max_changed),
+            CheckKind::Sql { sql } => self.failing_rows(sql, "no rows".into()),
+        };
+        let (name, kind, severity) = (check.name.clone(), check.kind.name().into(), check.severity.name().into());
+        CheckRecord { name, kind, severity, passed, measured, expected, detail }
+    }
+
+    /// A doubled key is caught whether or not a check says so: rows would be merged or lost by their readers.
+    fn key_is_unique(&self) -> Option<CheckRecord> {
+        let (passed, measured, expected, detail) = self.unique_key();
+        let record = CheckRecord { name: "key".into(), kind: "unique".into(), severity: Severity::Error.name().into(), passed, measured, expected, detail };
+        (!passed && !self.subject.key.is_empty() && !self.subject.checks.iter().any(|c| matches!(&c.kind, CheckKind::Unique { columns } if columns.is_empty())))
+            .then_some(record)
+    }
+
+    fn rows(&self) -> u64 {
+        self.partitions.iter().map(|p| p.rows).sum()
+    }
+
+    fn row_count(&self, min: Option<u64>, max: Option<u64>, max_change: Option<f64>) -> Verdict {
+        let (rows, prior) = (self.rows(), self.partitions.iter().filter_map(|p| p.prior_rows).sum::<u64>());
+        let mut expected: Vec<String> = Vec::new();
+        let mut passed = min.is_none_or(|m| rows >= m) && max.is_none_or(|m| rows <= m);
+        expected.extend(min.map(|m| format!("at least {m}")));
+        expected.extend(max.map(|m| format!("at most {m}")));
+        let mut measured = format!("{rows} rows");
+        if let Some(limit) = max_change {
+            expected.push(format!("change within {}", percent(limit)));
+            if self.partitions.iter().any(|p| p.prior_rows.is_some()) {
+                let change = share(rows.abs_diff(prior), prior);
+                passed &= change <= limit;
+                measured += &format!(", {prior} before ({}{})", if rows < prior { "-" } else { "+" }, percent(change));
+            }
+        }
+        (passed, measured, if expected.is_empty() { "any".into() } else { expected.join(", ") }, None)
+    }
+
+    fn unique_key(&self) -> Verdict {
+        let doubled: u64 = self.computed.iter().map(|c| c.doubled_keys).sum();
+        let places: Vec<&str> = self.computed.iter().filter(|c| c.doubled_keys > 0).map(|c| c.record.partition.as_str()).take(SHOWN_ROWS).collect();
+        let detail = (doubled > 0).then(|| format!("in {}", places.join(", ")));
+        (doubled == 0, format!("{doubled} rows with the key of another"), format!("({}) unique", self.subject.key.join(", ")), detail)
+    }
+
+    fn unique(&self, columns: &[String]) -> Verdict {
+        let list = columns.iter().map(|c| quoted(c)).collect::<Vec<_>>().join(", ");
+        let sql = format!("SELECT {}, {list}, count(*) AS rows FROM output GROUP BY {}, {list} HAVING count(*) > 1", quoted(PARTITION), quoted(PARTITION));
+        self.failing_rows(&sql, format!("({}) unique in each partition", columns.join(", ")))
+    }
+
+    fn not_null(&self, columns: &[String]) -> Verdict {
+        let mut counts = Vec::new();
+        for column in columns {
+            let Some(i) = self.subject.fields.iter().position(|f| f.name == *column) else { return self.no_column(column) };
+            counts.push((column, self.computed.iter().map(|c| c.nulls.get(i).copied().unwrap_or(0)).sum::<u64>()));
+        }
+        let measured = counts.iter().map(|(c, n)| format!("{c}: {n} nulls")).collect::<Vec<_>>().join(", ");
+        let bad = |c: &&Computed| columns.iter().any(|name| self.subject.fields.iter().position(|f| f.name == *name).is_some_and(|i| c.nulls.get(i).is_some_and(|n| *n > 0)));
+        let places: Vec<&str> = self.computed.iter().filter(bad).map(|c| c.record.partition.as_str()).take(SHOWN_ROWS).collect();
+        (counts.iter().all(|(_, n)| *n == 0), measured, "no nulls".into(), (!places.is_empty()).then(|| format!("in {}", places.join(", "))))
+    }
+
+    fn no_column(&self, column: &str) -> Verdict {
+        let known: Vec<&str> = self.subject.fields.iter().map(|f| f.name.as_str()).collect();
+        let detail = match crate::config::nearest(column, known.iter().copied()) {
+            Some(near) => format!("did you mean {near:?}?"),
+            None => format!("it has {}", known.join(", ")),
+        };
+        (false, format!("the output has no column {column:?}"), "to be evaluated".into(), Some(detail))
+    }
+
+    fn balance(&self, check: &Check, tolerance: &str) -> Verdict {
+        let index = self.subject.checks.iter().filter(|c| matches!(c.kind, CheckKind::Balance { .. })).position(|c| std::ptr::eq(c, check)).unwrap_or(0);
+        let mut off = Vec::new();
+        for c in self.computed {
+            let Some((input, output)) = c.balances.get(index) else { continue };
+            if !input.within(output, tolerance) {
+                off.push(format!("{}: {input} in, {output} out", c.record.partition));
+            }
+        }
+        let single = match self.computed {
+            [one] => one.balances.get(index).map(|(i, o)| format!("{i} in, {o} out")),
+            _ => None,
+        };
+        let measured = single.unwrap_or_else(|| format!("{} of {} partitions balance", self.computed.len() - off.len(), self.computed.len()));
+        let expected = if tolerance == "0" { "equal".into() } else { format!("equal within {tolerance}") };
+        (off.is_empty(), measured, expected, (!off.is_empty()).then(|| off.iter().take(SHOWN_ROWS).cloned().collect::<Vec<_>>().join("; ")))
+    }
+
+    fn range(&self, column: &str, min: Option<&str>, max: Option<&str>) -> Verdict {
+        let Some(field) = self.subject.fields.iter().find(|f| f.name == column) else { return self.no_column(column) };
+        let cast = |v: &str| format!("arrow_cast({}, '{}')", literal(v), field.data_type.arrow());
+        let mut bad: Vec<String> = Vec::new();
+        bad.extend(min.map(|v| format!("{} < {}", quoted(column), cast(v))));
+        bad.extend(max.map(|v| format!("{} > {}", quoted(column), cast(v))));
+        let expected = format!("{} to {}", min.unwrap_or("any"), max.unwrap_or("any"));
+        if bad.is_empty() {
+            return (true, "nothing to measure".into(), expected, None);
+        }
+        self.failing_rows(&format!("SELECT * FROM output WHERE {}", bad.join(" OR ")), expected)
+    }
+
+    fn accepted(&self, column: &str, values: &[String]) -> Verdict {
+        if !self.subject.fields.iter().any(|f| f.name == column) {
+            return self.no_column(column);
+        }
+        let list = values.iter().map(|v| literal(v)).collect::<Vec<_>>().join(", ");
+        let sql = format!("SELECT * FROM output WHERE {c} IS NOT NULL AND CAST({c} AS VARCHAR) NOT IN ({list})", c = quoted(column));
+        self.failing_rows(&sql, format!("one of {}", values.join(", ")))
+    }
+
+    fn compared(&self, max_added: Option<f64>, max_removed: Option<f64>, max_changed: Option<f64>) -> Verdict {
+        let before: Vec<&PartitionRecord> = self.partitions.iter().filter(|p| p.prior_rows.is_some()).collect();
+        let sum = |f: fn(&PartitionRecord) -> Option<u64>| before.iter().filter_map(|p| f(p)).sum::<u64>();
+        let (prior, added, removed, changed) = (sum(|p| p.prior_rows), sum(|p| p.added), sum(|p| p.removed), sum(|p| p.changed));
+        let limits = [("added", added, max_added), ("removed", removed, max_removed), ("changed", changed, max_changed)];
+        let passed = limits.iter().all(|(_, n, limit)| limit.is_none_or(|l| share(*n, prior) <= l));
+        let expected: Vec<String> = limits.iter().filter_map(|(name, _, limit)| limit.map(|l| format!("{name} at most {}", percent(l)))).collect();
+        let measured = if before.is_empty() { "nothing was published before".into() } else { format!("of {prior} rows: {added} added, {removed} removed, {changed} changed") };
+        (passed, measured, if expected.is_empty() { "any".into() } else { expected.join(", ") }, None)
+    }
+
+    /// Runs a query over `output` and `prior`; the rows that it gives are failures.
+    fn failing_rows(&self, sql: &str, expected: String) -> Verdict {
+        let run = || {
+            let session = Session::new(None, None)?;
+            let output = self.computed.iter().flat_map(|c| c.files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
+            session.register_files(file_table(self.subject, "output", output))?;
+            let prior = self.live.values().flatten().map(|f| (f.path.as_str(), f.bytes as u64));
+            session.register_files(file_table(self.subject, "prior", prior))?;
+            session.sql(sql)
+        };
+        match run() {
+            Err(e) => {
+                let hint = e.hint().map(|h| format!(" ({h})")).unwrap_or_default();
+                (false, format!("not evaluated: {e}{hint}"), expected, None)
+            }
+            Ok(rows) => {
+                let detail = (!rows.is_empty()).then(|| query::table_text(&rows, SHOWN_ROWS));
+                (rows.is_empty(), format!("{} failing rows", rows.rows()), expected, detail)
+            }
+        }
+    }
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+fn literal(value: &str) -> String {
+    format!("'{}'", value.replace('\'', "''"))
+}
+
+/// A share of nothing is nothing, or more than any bound.
+fn share(part: u64, whole: u64) -> f64 {
+    if part == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn percent(share: f64) -> String {
+    if share.is_infinite() { "all of nothing".into() } else { format!("{}%", (share * 10_000.0).round() / 100.0) }
+}

@@ -1,0 +1,509 @@
+//! Files become raw rows: decoded, classified by the watermark, clustered, and landed in one snapshot.
+//! Never drops a record without a reject, never changes a row that is there, and lands all of its files or none.
+//! The first verb of the main path; `plan` finds what it brought.
+
+mod classify;
+mod land;
+
+pub use classify::FileCounts;
+
+use crate::{
+    catalog::{Catalog, CatalogError, Commit, FileRow, QueueRow, StateWrite, Table, TableColumn, View, WatermarkRow},
+    config::{MaxRejects, Project, Source},
+    datafile::{DataFileError, Written},
+    decode::{self, DecodeError, FileIdentity, Reject},
+    id::SnapshotId,
+    schema::{Field, envelope},
+    store::{Store, StoreError, staging},
+    time::{Clock, EventTime, IngestTime},
+    watermark::Watermark,
+};
+use classify::Classifier;
+use land::{Buffer, RawShape, RejectWriter};
+use std::{
+    path::{Path, PathBuf},
+    sync::mpsc,
+};
+
+/// Why nothing was landed.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// A file cannot be decoded.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// A raw file cannot be written.
+    #[error(transparent)]
+    File(#[from] DataFileError),
+    /// The warehouse's folder refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The catalog refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// Columns do not fit together.
+    #[error(transparent)]
+    Arrow(#[from] arrow::error::ArrowError),
+    /// No file was named.
+    #[error("no file to ingest")]
+    NoFiles,
+    /// More rejects than allowed.
+    #[error("{rejected} of {read} records were rejected, more than max_rejects {limit} allows")]
+    TooManyRejects {
+        /// Rejects so far.
+        rejected: u64,
+        /// Records so far.
+        read: u64,
+        /// The bound.
+        limit: MaxRejects,
+        /// The first few, with file, line and reason.
+        first: Vec<String>,
+    },
+    /// The raw table does not fit the source as declared.
+    #[error("column {column:?} of {table} is {found}, but restitch.toml declares {declared}")]
+    Column {
+        /// The table.
+        table: String,
+        /// The column.
+        column: String,
+        /// Its type in the table.
+        found: String,
+        /// Its type in restitch.toml.
+        declared: String,
+    },
+    /// The file changed while it was read.
+    #[error("{} changed while it was read", file.display())]
+    Changed {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Another process moved the watermark or landed the same file in between.
+    #[error("the source {source_name:?} changed meanwhile: {what}")]
+    Conflict {
+        /// The source.
+        source_name: String,
+        /// What changed.
+        what: String,
+    },
+    /// A watermark cannot be moved back.
+    #[error("the watermark of {source_name:?} stands at {now} and cannot move back to {asked}")]
+    Backwards {
+        /// The source.
+        source_name: String,
+        /// Where it stands.
+        now: EventTime,
+        /// Where it was to go.
+        asked: EventTime,
+    },
+}
+
+/// What an ingest did.
+#[derive(Clone, Debug)]
+pub struct Ingested {
+    /// The source.
+    pub source: String,
+    /// The snapshot that it made; `None` if there was nothing new.
+    pub snapshot: Option<SnapshotId>,
+    /// Its files, in order.
+    pub files: Vec<IngestedFile>,
+    /// The watermark before and after.
+    pub watermark: (Option<Watermark>, Option<Watermark>),
+    /// Late records by partition.
+    pub queued: Vec<QueueRow>,
+}
+
+/// What became of one file.
+#[derive(Clone, Debug)]
+pub struct IngestedFile {
+    /// Its path, as given.
+    pub path: PathBuf,
+    /// If its content was landed before: as what.
+    pub already: Option<String>,
+    /// Records and their lateness.
+    pub counts: FileCounts,
+    /// Records landed.
+    pub records: u64,
+    /// Records rejected.
+    pub rejects: u64,
+    /// The first few rejects.
+    pub first_rejects: Vec<Reject>,
+    /// Where the file looks cut, if it does.
+    pub cut_at: Option<u64>,
+}
+
+/// Told how far an ingest is.
+pub trait Progress {
+    /// So many bytes of all files are read.
+    fn bytes(&self, done: u64, total: u64);
+}
+
+impl Progress for () {
+    fn bytes(&self, _: u64, _: u64) {}
+}
+
+/// What an ingest is asked.
+pub struct Request<'r> {
+    /// The files, in the order in which they are to be landed.
+    pub files: &'r [PathBuf],
+    /// Instead of the source's own bound.
+    pub max_rejects: Option<MaxRejects>,
+    /// Who asks.
+    pub operator: &'r str,
+    /// The clock.
+    pub clock: Clock,
+}
+
+/// Rejects that are kept for the report.
+const SHOWN: usize = 5;
+
+/// Lands `request.files` in the raw table of `source`.
+///
+/// # Errors
+/// [`IngestError`]; nothing is landed then.
+/// # After a crash
+/// Readers see nothing of it. Files in staging or moved but not committed are removed by `recover`.
+pub fn ingest(store: &Store, catalog: &mut Catalog, project: &Project, source: &Source, request: &Request, progress: &dyn Progress) -> Result<Ingested, IngestError> {
+    if request.files.is_empty() {
+        return Err(IngestError::NoFiles);
+    }
+    // One ingest per source at a time: a file is classified by the watermark of the file before it.
+    let _turn = store.lock(&format!("source-{}", source.name))?;
+    let now = request.clock.now();
+    let (mut report, new) = identify(catalog, source, request)?;
+    if new.is_empty() {
+        return Ok(report);
+    }
+    let owner = format!("ingest-{}", uuid::Uuid::new_v4());
+    let claim = store.claim(&owner)?;
+    let landed = Landing { store, source, request, now, owner: &owner }.land(catalog, project, &mut report, &new, progress);
+    store.remove_dir(&staging(&owner)).ok();
+    drop(claim);
+    landed.map(|()| report)
+}
+
+/// Hashes the files, and sets aside those whose content is landed.
+fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result<(Ingested, Vec<(usize, FileIdentity)>), IngestError> {
+    let mut new: Vec<(usize, FileIdentity)> = Vec::new();
+    let mut files = Vec::new();
+    for (i, path) in request.files.iter().enumerate() {
+        let identity = decode::identify(path)?;
+        let landed = catalog.read(|v| v.landed(&source.name, identity.content_digest))?.map(|f| f.path);
+        let twice = || new.iter().find(|(_, id)| id.content_digest == identity.content_digest).map(|(j, _)| request.files[*j].display().to_string());
+        let already = landed.or_else(twice);
+        if already.is_none() {
+            new.push((i, identity));
+        }
+        let (counts, path) = (FileCounts::default(), path.clone());
+        files.push(IngestedFile { path, already, counts, records: 0, rejects: 0, first_rejects: Vec::new(), cut_at: None });
+    }
+    let watermark = catalog.read(|v| v.watermark(&source.name))?.map(|w| w.value);
+    Ok((Ingested { source: source.name.clone(), snapshot: None, files, watermark: (watermark, watermark), queued: Vec::new() }, new))
+}
+
+struct Landing<'l> {
+    store: &'l Store,
+    source: &'l Source,
+    request: &'l Request<'l>,
+    now: IngestTime,
+    owner: &'l str,
+}
+
+/// All that is ready to be committed.
+struct Ready {
+    raw: (Table, Vec<Written>),
+    rejects: (Table, Option<Written>),
+    files: Vec<FileRow>,
+    classifier: Classifier,
+}
+
+impl Landing<'_> {
+    fn land(&self, catalog: &mut Catalog, project: &Project, report: &mut Ingested, new: &[(usize, FileIdentity)], progress: &dyn Progress) -> Result<(), IngestError> {
+        let (raw, rejects) = catalog.read(|v| {
+            let at = v.latest()?;
+            Ok::<_, IngestError>((table_of(&v, at, &self.source.table(), &raw_fields(self.source))?, table_of(&v, at, &self.source.reject_table(), &envelope::reject_fields())?))
+        })?;
+        let before = report.watermark.0;
+        let classifier = Classifier::new(self.source.policy, self.now, before, project.datasets_of(&self.source.name));
+        let ready = self.decode_all(raw, rejects, classifier, report, new, progress)?;
+        let mut snapshot = SnapshotId(0);
+        let moved = self.move_files(catalog, &ready)?;
+        let message = format!("ingest {} file(s) into {}", new.len(), self.source.name);
+        let mut outcome = Vec::new();
+        let watermark = ready.classifier.watermark();
+        let committed = catalog.commit(self.now, self.request.operator, &message, |commit| {
+            outcome = self.commit(commit, ready, before, &moved)?;
+            Ok::<_, IngestError>(())
+        });
+        match committed {
+            Ok((made, ())) => snapshot.0 = made.0,
+            Err(e) => {
+                self.undo_move(catalog);
+                return Err(e);
+            }
+        }
+        report.snapshot = Some(snapshot);
+        report.watermark.1 = watermark.map(|w| w.0);
+        report.queued = outcome;
+        Ok(())
+    }
+
+    fn decode_all(&self, raw: Table, rejects: Table, mut classifier: Classifier, report: &mut Ingested, new: &[(usize, FileIdentity)], progress: &dyn Progress) -> Result<Ready, IngestError> {
+        let folder = staging(self.owner);
+        let declared: Vec<String> = self.source.columns.iter().map(|c| c.name.clone()).collect();
+        let shape = RawShape::new(raw, &declared);
+        let mut reject_writer = RejectWriter::new(self.store, &folder, rejects);
+        let total: u64 = new.iter().map(|(_, id)| id.size).sum();
+        let mut files = Vec::new();
+        let written = std::thread::scope(|scope| {
+            let (sender, receiver) = mpsc::sync_channel::<Buffer>(0);
+            let writer = scope.spawn(|| land::write_buffers(self.store, &folder, &shape.table, receiver));
+            let mut state = Decoding { landing: self, shape: &shape, sender: Some(sender), buffer: Buffer::default(), seq: 0, read: (0, 0), first: Vec::new() };
+            let mut done = 0;
+            let mut decoded = Ok(());
+            for (i, identity) in new {
+                let file = &mut report.files[*i];
+                decoded = state.file(file, &mut classifier, &mut reject_writer, &mut |bytes| progress.bytes(done + bytes, total));
+                done += identity.size;
+                if decoded.is_err() {
+                    break;
+                }
+                files.push(file_row(file, identity));
+            }
+            let decoded = decoded.and_then(|()| state.end());
+            // Closing the channel ends the writer, whose own error is the better one.
+            drop(state);
+            let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            decoded.map(|()| written)
+        })?;
+        for (i, identity) in new {
+            if decode::identify(&report.files[*i].path)? != *identity {
+                return Err(IngestError::Changed { file: report.files[*i].path.clone() });
+            }
+        }
+        let rejects = reject_writer.finish()?;
+        Ok(Ready { raw: (shape.table, written), rejects, files, classifier })
+    }
+
+    /// Makes the files durable and moves them to where the catalog will say they are.
+    fn move_files(&self, catalog: &mut Catalog, ready: &Ready) -> Result<Vec<String>, IngestError> {
+        let name = &self.owner[..15];
+        let raw = ready.raw.1.iter().enumerate().map(|(i, w)| (w.path.clone(), ready.raw.0.folder.clone(), format!("{name}-{i}.parquet")));
+        let rejects = ready.rejects.1.iter().map(|w| (w.path.clone(), ready.rejects.0.folder.clone(), format!("{name}-rejects.parquet")));
+        let moves: Vec<(String, String, String)> = raw.chain(rejects).collect();
+        let targets: Vec<String> = moves.iter().map(|(_, folder, name)| format!("{folder}{name}")).collect();
+        catalog.record(|r| r.put_intents(self.owner, &targets))?;
+        let moved = moves.iter().zip(&targets).try_for_each(|((from, _, _), to)| {
+            self.store.sync(from)?;
+            self.store.rename(from, to)?;
+            self.store.sync_parent(to)
+        });
+        if let Err(e) = moved {
+            self.undo_move(catalog);
+            return Err(e.into());
+        }
+        Ok(moves.into_iter().map(|(_, _, name)| name).collect())
+    }
+
+    /// Takes files back that no commit refers to.
+    fn undo_move(&self, catalog: &mut Catalog) {
+        crate::recover::withdraw(self.store, catalog, self.owner).ok();
+    }
+
+    fn commit(&self, commit: &mut Commit, ready: Ready, before: Option<Watermark>, moved: &[String]) -> Result<Vec<QueueRow>, IngestError> {
+        let source = &self.source.name;
+        let conflict = |what: String| IngestError::Conflict { source_name: source.clone(), what };
+        let stands = commit.view().watermark(source)?.map(|w| w.value);
+        if stands != before {
+            return Err(conflict(format!("its watermark moved to {}", stands.map_or("none".into(), |w| w.0.to_string()))));
+        }
+        for file in &ready.files {
+            if let Some(landed) = commit.view().landed(source, file.content_digest)? {
+                return Err(conflict(format!("{} was landed as {}", file.path, landed.path)));
+            }
+            commit.put_file(source, file, self.now)?;
+        }
+        let mut names = moved.iter();
+        let (table, written) = ready.raw;
+        add(commit, &self.source.table(), &raw_fields(self.source), &table, &written, &mut names)?;
+        let (table, written) = ready.rejects;
+        add(commit, &self.source.reject_table(), &envelope::reject_fields(), &table, written.as_slice(), &mut names)?;
+        let watermark = ready.classifier.watermark();
+        if let Some((value, cutoffs)) = watermark.filter(|(w, _)| Some(*w) != before) {
+            let (snapshot, at, operator) = (commit.snapshot(), self.now, self.request.operator.to_owned());
+            commit.put_watermark(source, &WatermarkRow { value, cutoffs, snapshot, reason: "data".into(), operator, at })?;
+        }
+        let (slots, queue) = ready.classifier.finish();
+        commit.put_slots(source, slots.into_iter())?;
+        commit.put_queue(source, queue.iter().cloned())?;
+        commit.clear_intents(self.owner)?;
+        Ok(queue)
+    }
+}
+
+/// The decoding of one file after the other.
+struct Decoding<'d> {
+    landing: &'d Landing<'d>,
+    shape: &'d RawShape,
+    sender: Option<mpsc::SyncSender<Buffer>>,
+    buffer: Buffer,
+    seq: i64,
+    read: (u64, u64),
+    first: Vec<String>,
+}
+
+impl Decoding<'_> {
+    fn file(&mut self, file: &mut IngestedFile, classifier: &mut Classifier, rejects: &mut RejectWriter, progress: &mut dyn FnMut(u64)) -> Result<(), IngestError> {
+        let name = file.path.display().to_string();
+        let path = file.path.clone();
+        let summary = decode::decode::<IngestError>(self.landing.source, &path, &decode::Options::default(), &mut |chunk| {
+            progress(chunk.bytes_read);
+            self.read.0 += chunk.offsets.len() as u64 + chunk.rejects.len() as u64;
+            self.rejected(&name, &path, &chunk.rejects, file)?;
+            rejects.write(&chunk.rejects, &name, self.landing.now)?;
+            if chunk.offsets.is_empty() {
+                return Ok(());
+            }
+            let flags = chunk.event_times.iter().map(|t| classifier.record(EventTime(*t))).collect();
+            let batch = self.shape.batch(&chunk, flags, &name, self.landing.now, self.seq)?;
+            self.seq += batch.num_rows() as i64;
+            self.buffer.push(batch, &chunk.event_times);
+            if self.buffer.is_full() { self.send() } else { Ok(()) }
+        })?;
+        file.counts = classifier.end_file(&name);
+        (file.records, file.rejects, file.cut_at) = (summary.records, summary.rejects, summary.cut_at);
+        Ok(())
+    }
+
+    fn rejected(&mut self, name: &str, _path: &Path, rejects: &[Reject], file: &mut IngestedFile) -> Result<(), IngestError> {
+        self.read.1 += rejects.len() as u64;
+        for reject in rejects {
+            if file.first_rejects.len() < SHOWN {
+                file.first_rejects.push(Reject { payload: None, ..reject.clone() });
+            }
+            if self.first.len() < SHOWN {
+                self.first.push(format!("{name}:{}: {}", reject.offset, reject.reason));
+            }
+        }
+        match self.limit() {
+            // A share is known at the end only; a number is exceeded at once.
+            limit @ MaxRejects::Rows(_) => self.refuse(limit),
+            MaxRejects::Share(_) => Ok(()),
+        }
+    }
+
+    fn limit(&self) -> MaxRejects {
+        self.landing.request.max_rejects.unwrap_or(self.landing.source.max_rejects)
+    }
+
+    fn refuse(&self, limit: MaxRejects) -> Result<(), IngestError> {
+        let (read, rejected) = self.read;
+        if !limit.exceeded(rejected, read) {
+            return Ok(());
+        }
+        Err(IngestError::TooManyRejects { rejected, read, limit, first: self.first.clone() })
+    }
+
+    fn send(&mut self) -> Result<(), IngestError> {
+        let buffer = std::mem::take(&mut self.buffer);
+        // A closed channel means that the writer failed; its error is reported when it is joined.
+        if let Some(sender) = &self.sender {
+            sender.send(buffer).ok();
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), IngestError> {
+        self.refuse(self.limit())?;
+        if !self.buffer.is_empty() {
+            self.send()?;
+        }
+        self.sender = None;
+        Ok(())
+    }
+}
+
+fn file_row(file: &IngestedFile, identity: &FileIdentity) -> FileRow {
+    FileRow {
+        content_digest: identity.content_digest,
+        digest: identity.digest,
+        path: file.path.display().to_string(),
+        size_bytes: identity.size as i64,
+        snapshot: SnapshotId(0),
+        records: file.records as i64,
+        rejects: file.rejects as i64,
+        late: (file.counts.repair + file.counts.approval) as i64,
+        future: file.counts.future as i64,
+        events: file.counts.events,
+    }
+}
+
+/// The raw table's fields: declared columns are nullable there, since a later version of the source may drop one.
+fn raw_fields(source: &Source) -> Vec<Field> {
+    let envelope = envelope::fields().len();
+    source.raw_fields().into_iter().enumerate().map(|(i, f)| Field { nullable: f.nullable || i >= envelope, ..f }).collect()
+}
+
+/// Returns the table as it will be: with the ids that a creation or added columns will get.
+///
+/// # Errors
+/// A column is declared with another type than the table has.
+pub(crate) fn table_of(view: &View, at: SnapshotId, name: &str, fields: &[Field]) -> Result<Table, IngestError> {
+    let Some(mut table) = view.table(name, at)? else {
+        let columns = fields.iter().enumerate().map(|(i, f)| TableColumn { id: i as i64 + 1, field: f.clone() }).collect();
+        return Ok(Table { id: -1, name: name.into(), folder: format!("{}main/{name}/", view.data_path()), columns, partition_id: None });
+    };
+    let mut next = view.last_column_id(table.id)?;
+    for field in fields {
+        match table.columns.iter().find(|c| c.field.name == field.name) {
+            Some(c) if c.field.data_type == field.data_type => {}
+            Some(c) => {
+                let (found, declared) = (c.field.data_type.to_string(), field.data_type.to_string());
+                return Err(IngestError::Column { table: name.into(), column: field.name.clone(), found, declared });
+            }
+            None => {
+                next += 1;
+                table.columns.push(TableColumn { id: next, field: Field { nullable: true, ..field.clone() } });
+            }
+        }
+    }
+    Ok(table)
+}
+
+/// Adds written files to the table, which is created or widened first if it has to be.
+fn add<'n>(commit: &mut Commit, name: &str, fields: &[Field], planned: &Table, written: &[Written], names: &mut impl Iterator<Item = &'n String>) -> Result<(), IngestError> {
+    let at = commit.snapshot();
+    let mut table = match commit.view().table(name, at)? {
+        Some(table) => table,
+        None => commit.create_table(name, fields, None)?,
+    };
+    for column in planned.columns.iter().filter(|c| table.column_id(&c.field.name).is_none()).collect::<Vec<_>>() {
+        commit.add_column(&mut table, &column.field)?;
+    }
+    if planned.columns.iter().any(|c| table.column_id(&c.field.name) != Some(c.id)) {
+        return Err(IngestError::Conflict { source_name: name.into(), what: "its raw table was altered".into() });
+    }
+    let files: Vec<_> = written.iter().zip(names).map(|(w, name)| crate::catalog::NewFile { path: name.clone(), ..w.file.clone() }).collect();
+    commit.add_files(&table, &files)?;
+    Ok(())
+}
+
+/// Moves the watermark of a source by hand: an idle source says that it is complete up to `to`.
+///
+/// # Errors
+/// It stands later already.
+pub fn advance_watermark(store: &Store, catalog: &mut Catalog, source: &Source, to: EventTime, operator: &str, clock: Clock) -> Result<WatermarkRow, IngestError> {
+    let _turn = store.lock(&format!("source-{}", source.name))?;
+    catalog.record(|record| {
+        let view = record.view();
+        let value = Watermark(to);
+        if let Some(before) = view.watermark(&source.name)?
+            && before.value > value
+        {
+            return Err(IngestError::Backwards { source_name: source.name.clone(), now: before.value.0, asked: to });
+        }
+        let cutoffs = value.cutoffs(&source.policy);
+        let row = WatermarkRow { value, cutoffs, snapshot: view.latest()?, reason: "manual".into(), operator: operator.into(), at: clock.now() };
+        record.put_watermark(&source.name, &row)?;
+        Ok(row)
+    })
+}
+

@@ -1,0 +1,364 @@
+//! The swap: staged partitions replace published ones in one transaction, or nothing happens. And its undoing.
+//! Never edits a file or a snapshot that is there, and never overwrites what it has not compared with.
+//! Eats what `check` let through. The crash table is in ARCHITECTURE.md.
+
+use crate::{
+    catalog::{Catalog, CatalogError, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, StateWrite, Table, View},
+    datafile::Written,
+    id::{Digest, RunId, SnapshotId},
+    manifest::{FileRecord, Manifest, PartitionRecord, Status, checksum_of},
+    recover,
+    schema::{Field, PARTITION},
+    store::{Store, StoreError, staging},
+    time::{EventTime, IngestTime},
+    window::{Window, path_segment},
+};
+use std::collections::{BTreeSet, HashMap};
+
+/// Why nothing was published.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The folder refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The catalog refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The ground moved between plan and swap.
+    #[error("{dataset} changed after this run read it: {}", changes.join("; "))]
+    Conflict {
+        /// The dataset.
+        dataset: String,
+        /// What changed, by partition.
+        changes: Vec<String>,
+    },
+    /// A staged file is not what was staged.
+    #[error("staged file {path} was changed: its SHA-256 is {found}, recorded was {recorded}")]
+    Tampered {
+        /// The file.
+        path: String,
+        /// Its hash now.
+        found: Digest,
+        /// Its hash when it was written.
+        recorded: Digest,
+    },
+    /// The run is not in a state in which this can be done.
+    #[error("run {run} is {status}, not {wanted}")]
+    Status {
+        /// The run.
+        run: RunId,
+        /// Where it stands.
+        status: &'static str,
+        /// What it would have to be.
+        wanted: &'static str,
+    },
+    /// Later runs have replaced what the rollback would undo.
+    #[error("{} of the partitions of {run} were replaced by later runs: {}", later.len(), later.join(", "))]
+    Replaced {
+        /// The run.
+        run: RunId,
+        /// Partition and later run.
+        later: Vec<String>,
+    },
+    /// What was before is not recorded any more.
+    #[error("what partition {partition} was before {run} is not recorded: {what}")]
+    NoPrior {
+        /// The run.
+        run: RunId,
+        /// The partition.
+        partition: String,
+        /// What is missing.
+        what: String,
+    },
+}
+
+/// Swaps the partitions of a checked run in, and completes its manifest.
+///
+/// # Errors
+/// [`PublishError`]; readers see what they saw before.
+/// # After an error
+/// Staged files are where they were, or removed if they had been moved already; the run is to be planned again.
+/// # After a crash
+/// Before the commit, moved files are orphans that `recover` removes; after it, all of it is visible. An error of
+/// the commit itself leaves the outcome open: `recover` looks before it cleans up.
+pub fn publish(store: &Store, catalog: &mut Catalog, manifest: &mut Manifest, fields: &[Field], staged: &[Written], now: IngestTime) -> Result<(), PublishError> {
+    let owner = manifest.run.to_string();
+    let folder = catalog.read(|v| Ok::<_, CatalogError>(format!("{}main/{}/", v.data_path(), manifest.recipe.dataset)))?;
+    let mut moves = Vec::new();
+    for (i, file) in staged.iter().enumerate() {
+        let partition = file.file.partition.clone().unwrap_or_default();
+        moves.push((file.path.clone(), format!("{PARTITION}={}/{owner}-{i}.parquet", path_segment(&partition))));
+    }
+    move_into_place(store, catalog, &owner, &folder, &moves)?;
+    let files: Vec<NewFile> = staged.iter().zip(&moves).map(|(w, (_, path))| NewFile { path: path.clone(), ..w.file.clone() }).collect();
+    record_files(manifest, staged, &moves, &folder);
+    let author = manifest.operator.clone();
+    let message = format!("{} {} of {}", manifest.kind.name(), manifest.run, manifest.recipe.dataset);
+    let mut published = manifest.clone();
+    let committed = catalog.commit(now, &author, &message, |commit| {
+        let table = target_table(commit, manifest, fields)?;
+        compare_with_base(commit, manifest, &table)?;
+        swap(commit, &mut published, &table, &files, now)
+    });
+    match committed {
+        Ok(_) => {
+            *manifest = published;
+            store.remove_dir(&staging(&owner)).ok();
+            Ok(())
+        }
+        Err(e) => {
+            recover::withdraw(store, catalog, &owner).ok();
+            Err(e)
+        }
+    }
+}
+
+/// Writes down what is going to be moved, makes it durable, and moves it: the last step before the commit.
+fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &str, moves: &[(String, String)]) -> Result<(), PublishError> {
+    let targets: Vec<String> = moves.iter().map(|(_, to)| format!("{folder}{to}")).collect();
+    catalog.record(|r| r.put_intents(owner, &targets))?;
+    let moved = || {
+        moves.iter().try_for_each(|(from, _)| store.sync(from))?;
+        moves.iter().zip(&targets).try_for_each(|((from, _), to)| store.rename(from, to))?;
+        sync_folders(store, folder, &targets)
+    };
+    moved().inspect_err(|_| {
+        recover::withdraw(store, catalog, owner).ok();
+    })?;
+    Ok(())
+}
+
+/// Makes the entries of `targets` durable: each folder once, and the table's own.
+fn sync_folders(store: &Store, folder: &str, targets: &[String]) -> Result<(), StoreError> {
+    let folders: BTreeSet<&str> = targets.iter().filter_map(|t| t.rsplit_once('/').map(|(f, _)| f)).collect();
+    for f in folders {
+        store.sync_parent(&format!("{f}/x"))?;
+        store.sync_parent(f)?;
+    }
+    if targets.is_empty() { Ok(()) } else { store.sync_parent(folder.trim_end_matches('/')) }
+}
+
+fn record_files(manifest: &mut Manifest, staged: &[Written], moves: &[(String, String)], folder: &str) {
+    let places: HashMap<String, usize> = manifest.partitions.iter().enumerate().map(|(i, p)| (p.partition.clone(), i)).collect();
+    manifest.partitions.iter_mut().for_each(|p| p.files.clear());
+    for (file, (_, to)) in staged.iter().zip(moves) {
+        if let Some(i) = places.get(file.file.partition.as_deref().unwrap_or_default()) {
+            let record = FileRecord { path: format!("{folder}{to}"), rows: file.file.rows as u64, bytes: file.file.bytes as u64, digest: file.digest };
+            manifest.partitions[*i].files.push(record);
+        }
+    }
+}
+
+/// Returns the table that is written, created or widened if it has to be.
+fn target_table(commit: &mut Commit, manifest: &Manifest, fields: &[Field]) -> Result<Table, PublishError> {
+    let name = &manifest.recipe.dataset;
+    let at = commit.snapshot();
+    let mut table = match commit.view().table(name, at)? {
+        Some(table) => table,
+        None => commit.create_table(name, fields, Some(PARTITION))?,
+    };
+    for field in fields.iter().filter(|f| table.column_id(&f.name).is_none()).collect::<Vec<_>>() {
+        commit.add_column(&mut table, &Field { nullable: true, ..field.clone() })?;
+    }
+    Ok(table)
+}
+
+/// The compare of compare-and-swap: what the run saw is what is there, partition by partition.
+fn compare_with_base(commit: &Commit, manifest: &Manifest, table: &Table) -> Result<(), PublishError> {
+    let (view, base, now) = (commit.view(), manifest.base_snapshot, commit.base());
+    let mut changes = Vec::new();
+    if view.altered_since(table, base)? {
+        changes.push("its columns were altered".into());
+    }
+    if view.unpartitioned_files(table, now)? > 0 {
+        changes.push("another tool inserted rows without a partition".into());
+    }
+    for p in &manifest.partitions {
+        let stands = view.published_at(&manifest.recipe.dataset, EventTime(p.start_us))?;
+        if stands.as_ref().map(|s| s.run) != p.prior_run {
+            let by = stands.map_or("taken away".into(), |s| format!("published by {} (snapshot {})", s.run, s.published_snapshot));
+            changes.push(format!("partition {} was {by}", p.partition));
+            continue;
+        }
+        let (then, live) = (view.partition_files(table, base, &p.partition)?, view.partition_files(table, now, &p.partition)?);
+        if then.iter().map(|f| f.id).ne(live.iter().map(|f| f.id)) {
+            changes.push(format!("files of partition {} were replaced by another tool", p.partition));
+        }
+    }
+    if changes.is_empty() { Ok(()) } else { Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes }) }
+}
+
+/// The swap: old files end, new ones begin, and everything that goes with it.
+fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[NewFile], now: IngestTime) -> Result<(), PublishError> {
+    let mut ids = Vec::new();
+    for p in &manifest.partitions {
+        ids.extend(commit.view().partition_files(table, commit.base(), &p.partition)?.iter().map(|f| f.id));
+    }
+    commit.end_files(table, &ids)?;
+    commit.add_files(table, files)?;
+    let snapshot = commit.snapshot();
+    let recipe = &manifest.recipe;
+    let rows: Vec<PublishedRow> = manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)).collect();
+    commit.put_published(&recipe.dataset, &rows)?;
+    let dataset = DatasetRow {
+        name: recipe.dataset.clone(),
+        source: recipe.source.clone(),
+        grain: recipe.grain.to_string(),
+        time_zone: recipe.time_zone.name().into(),
+    };
+    commit.put_dataset(&dataset, table.id)?;
+    manifest.status = Status::Published;
+    manifest.published_snapshot = Some(snapshot);
+    commit.put_run(manifest, Some(now))?;
+    commit.clear_intents(&manifest.run.to_string())?;
+    Ok(())
+}
+
+fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId) -> Option<PublishedRow> {
+    Some(PublishedRow {
+        window: Window::new(EventTime(p.start_us), EventTime(p.end_us)).ok()?,
+        partition: p.partition.clone(),
+        run: manifest.run,
+        input_snapshot: p.input_snapshot.unwrap_or(manifest.recipe.input_snapshot),
+        published_snapshot: snapshot,
+        transform_digest: p.transform_digest.unwrap_or(manifest.recipe.transform_digest),
+        rows: p.rows as i64,
+        bytes: p.bytes as i64,
+        checksum: p.checksum?,
+    })
+}
+
+/// What a partition of a rollback goes back to.
+struct Prior {
+    record: PartitionRecord,
+    files: Vec<LiveFile>,
+}
+
+/// Restores what was before `undone` in all its partitions, as a new snapshot and a run of its own.
+/// `new_run` gives the rollback's manifest once its partitions are known.
+///
+/// # Errors
+/// The run is not published, later runs have replaced its partitions (unless `force`), or what was before is gone.
+/// # After a crash
+/// As for [`publish`].
+pub fn rollback(store: &Store, catalog: &mut Catalog, undone: &Manifest, force: bool, now: IngestTime, new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>) -> Result<Manifest, CatalogError>) -> Result<Manifest, PublishError> {
+    let Some(published) = undone.published_snapshot.filter(|_| undone.status == Status::Published) else {
+        return Err(PublishError::Status { run: undone.run, status: undone.status.name(), wanted: "published" });
+    };
+    let before = SnapshotId(published.0 - 1);
+    let (table, priors) = catalog.read(|v| priors(&v, undone, before, force))?;
+    let mut manifest = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect())?;
+    let owner = manifest.run.to_string();
+    let _claim = store.claim(&owner)?;
+    let linked = link_files(store, catalog, &owner, &table, &priors, &mut manifest);
+    let committed = linked.and_then(|links| {
+        let (author, message) = (manifest.operator.clone(), format!("rollback {owner} of {}", undone.run));
+        let mut done = manifest.clone();
+        catalog.commit(now, &author, &message, |commit| {
+            compare_with_base(commit, &done, &table)?;
+            let mut files = Vec::new();
+            for (file, path) in &links {
+                files.push(commit.copy_of(file, &table, path.clone())?);
+            }
+            swap(commit, &mut done, &table, &files, now)?;
+            // What had not been there before is not there again.
+            for (p, prior) in done.partitions.iter().zip(&priors) {
+                if prior.record.checksum.is_none() {
+                    commit.remove_published(&done.recipe.dataset, EventTime(p.start_us))?;
+                }
+            }
+            Ok::<_, PublishError>(())
+        })?;
+        Ok(done)
+    });
+    let result = match committed {
+        Ok(done) => Ok(done),
+        Err(e) => {
+            recover::withdraw(store, catalog, &owner).ok();
+            (manifest.status, manifest.error) = (Status::Failed, Some(e.to_string()));
+            catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
+            Err(e)
+        }
+    };
+    store.remove_dir(&staging(&owner)).ok();
+    result
+}
+
+fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Result<(Table, Vec<Prior>), PublishError> {
+    let dataset = &undone.recipe.dataset;
+    let latest = view.latest()?;
+    let no_prior = |partition: &str, what: String| PublishError::NoPrior { run: undone.run, partition: partition.into(), what };
+    let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
+    let (mut priors, mut later) = (Vec::new(), Vec::new());
+    let mut records: HashMap<RunId, HashMap<String, PartitionRecord>> = HashMap::new();
+    for p in view.run_partitions(undone.run)? {
+        let stands = view.published_at(dataset, EventTime(p.start_us))?;
+        match stands.as_ref() {
+            Some(s) if s.run == undone.run => {}
+            Some(s) => later.push(format!("{} by {}", p.partition, s.run)),
+            None => later.push(format!("{} (taken away)", p.partition)),
+        }
+        let mut record = PartitionRecord { partition: p.partition.clone(), start_us: p.start_us, end_us: p.end_us, reason: format!("rollback of {}", undone.run), ..Default::default() };
+        (record.prior_run, record.prior_rows, record.prior_checksum) = match &stands {
+            Some(s) => (Some(s.run), Some(s.rows as u64), Some(s.checksum)),
+            None => (None, None, None),
+        };
+        let mut files = Vec::new();
+        if let Some(run) = p.prior_run {
+            if !records.contains_key(&run) {
+                records.insert(run, view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect());
+            }
+            let old = records.get(&run).and_then(|r| r.get(&p.partition)).ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
+            let input = view.run(run)?.map(|r| (r.manifest.recipe.input_snapshot, r.manifest.recipe.transform_digest));
+            (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
+            record.input_snapshot = old.input_snapshot.or(input.map(|i| i.0));
+            record.transform_digest = old.transform_digest.or(input.map(|i| i.1));
+            files = view.partition_files(&table, before, &p.partition)?;
+            let rows: i64 = files.iter().map(|f| f.rows).sum();
+            if rows as u64 != old.rows {
+                return Err(no_prior(&p.partition, format!("its files at snapshot {before} have {rows} rows, recorded were {}", old.rows)));
+            }
+        }
+        priors.push(Prior { record, files });
+    }
+    if later.is_empty() || force { Ok((table, priors)) } else { Err(PublishError::Replaced { run: undone.run, later }) }
+}
+
+/// Gives each earlier file a second name, so that clean-ups of either leave the other alone.
+fn link_files(store: &Store, catalog: &mut Catalog, owner: &str, table: &Table, priors: &[Prior], manifest: &mut Manifest) -> Result<Vec<(LiveFile, String)>, PublishError> {
+    let mut links = Vec::new();
+    for (prior, p) in priors.iter().zip(&mut manifest.partitions) {
+        let mut records = Vec::new();
+        for file in &prior.files {
+            let path = format!("{PARTITION}={}/{owner}-{}.parquet", path_segment(&p.partition), links.len());
+            let recorded = prior.record.files.iter().find(|f| f.path == file.path).map(|f| f.digest);
+            let digest = match recorded {
+                Some(digest) => digest,
+                None => store.digest(&file.path)?.0,
+            };
+            records.push(FileRecord { path: format!("{}{path}", table.folder), rows: file.rows as u64, bytes: file.bytes as u64, digest });
+            links.push((file.clone(), path));
+        }
+        p.files = records;
+    }
+    let targets: Vec<String> = links.iter().map(|(_, path)| format!("{}{path}", table.folder)).collect();
+    catalog.record(|r| r.put_intents(owner, &targets))?;
+    links.iter().zip(&targets).try_for_each(|((file, _), to)| store.link(&file.path, to))?;
+    sync_folders(store, &table.folder, &targets)?;
+    manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
+    Ok(links)
+}
+
+/// Checks that staged files are still what was staged: they may have waited for days.
+///
+/// # Errors
+/// One is gone or changed.
+pub fn check_staged(store: &Store, staged: &[Written]) -> Result<(), PublishError> {
+    for file in staged {
+        let (found, _) = store.digest(&file.path)?;
+        if found != file.digest {
+            return Err(PublishError::Tampered { path: file.path.clone(), found, recorded: file.digest });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,82 @@
+//! What a dead process left behind: found by its claim, finished or taken back.
+//! Never touches a file that the catalog refers to, and never what a living process holds.
+//! Every command that opens a warehouse runs it first.
+
+use crate::{
+    catalog::{Catalog, CatalogError, StateWrite},
+    id::RunId,
+    manifest::Status,
+    store::{Store, StoreError, staging},
+    time::IngestTime,
+};
+use std::collections::BTreeSet;
+
+/// Why recovery could not be completed. It is tried again by the next command.
+#[derive(Debug, thiserror::Error)]
+pub enum RecoverError {
+    /// The catalog refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The folder refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What was found and done, for people: one line each.
+pub type Findings = Vec<String>;
+
+/// Takes back what dead processes left.
+///
+/// # Errors
+/// The catalog or the folder refuses; nothing that readers see has changed.
+/// # After a crash
+/// It can be run again: each step is either done or still to do.
+pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<Findings, RecoverError> {
+    let mut findings = Vec::new();
+    let intents = catalog.read(|v| v.intents())?;
+    let mut owners: BTreeSet<String> = intents.into_iter().map(|(owner, _)| owner).collect();
+    owners.extend(store.list("staging")?.into_iter().filter(|n| !n.ends_with(".lock")));
+    for owner in owners {
+        let run = owner.parse::<RunId>().ok();
+        let state = match run {
+            Some(run) => catalog.read(|v| v.run(run))?.map(|r| r.manifest),
+            None => None,
+        };
+        // Staged output waits for `publish` or `discard`, and belongs to nobody's process.
+        if state.as_ref().is_some_and(|m| matches!(m.status, Status::Staged | Status::Rejected)) {
+            continue;
+        }
+        let Some(claim) = store.claim(&owner)? else { continue };
+        let withdrawn = withdraw(store, catalog, &owner)?;
+        store.remove_dir(&staging(&owner))?;
+        drop(claim);
+        if let Some(mut manifest) = state.filter(|m| m.status == Status::Running) {
+            manifest.status = Status::Failed;
+            manifest.error = Some("its process died; nothing was published".into());
+            catalog.record(|r| r.put_run(&manifest, Some(now)))?;
+            findings.push(format!("run {} had died before it published anything: marked as failed", manifest.run));
+        } else if owner.starts_with("ingest-") {
+            findings.push(format!("an ingest had died before it landed anything: {withdrawn} file(s) removed; ingest again"));
+        }
+    }
+    Ok(findings)
+}
+
+/// Removes the files that `owner` moved into place without a commit that refers to them. Returns how many.
+///
+/// # Errors
+/// The catalog or the folder refuses.
+pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usize, RecoverError> {
+    let paths: Vec<String> = catalog.read(|v| v.intents())?.into_iter().filter(|(o, _)| o == owner).map(|(_, p)| p).collect();
+    if paths.is_empty() {
+        return Ok(0);
+    }
+    // The commit that would refer to them also clears the intents, so none of them is referred to.
+    let mut removed = 0;
+    for path in &paths {
+        removed += store.exists(path) as usize;
+        store.remove(path)?;
+    }
+    catalog.record(|r| r.clear_intents(owner))?;
+    Ok(removed)
+}
