@@ -11,3 +11,6 @@ pub mod schema;
 pub mod window;
 pub mod watermark;
 pub mod config;
+
+// Verbs.
+pub mod decode;
