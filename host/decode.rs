@@ -158,7 +158,7 @@ pub enum DecodeError {
         file: PathBuf,
         /// The declared column.
         column: String,
-        /// The columns that the file has.
+        /// The columns that the file has, the first twenty of them.
         known: Vec<String>,
     },
     /// A Parquet column is of a type that cannot become the declared one.
@@ -189,6 +189,10 @@ pub enum DecodeError {
 /// payload; what is hashed is its declared columns in order, after masking: a byte 0 for null, or a
 /// byte 1 and the value, little-endian in its Arrow width, a text or bytes with its length in 8
 /// bytes before it.
+///
+/// In JSON a column stands at its pointer, or else under its name; then under the first of its
+/// aliases that is present. CSV and Parquet have no pointers: its name, then its aliases.
+/// A record that lacks it gets the default, or null. A null that stands in the record stays null.
 ///
 /// # Errors
 /// A [`DecodeError`], or whatever `sink` returned.

@@ -7,7 +7,7 @@ use super::{
     csv::missing_column,
     hash_of,
     open::Opened,
-    value::{Value, one_float},
+    value::{Value, is_clock, is_date, one_float},
     write_hex,
 };
 use crate::{
@@ -17,16 +17,26 @@ use crate::{
     time::{self, END_US, MIN_US},
 };
 use arrow::{
-    array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, RecordBatch},
+    array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch},
     compute::{CastOptions, cast_with_options, filter},
     datatypes::{self as types, DataType as ArrowType, Field, TimeUnit, i256},
 };
 use chrono_tz::Tz;
 use parquet::{
-    arrow::{ProjectionMask, arrow_reader::ParquetRecordBatchReaderBuilder},
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    },
+    errors::ParquetError,
     file::metadata::ParquetMetaData,
 };
-use std::{collections::BTreeMap, fs::File, path::Path, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
 
 /// Decodes all rows of `opened`.
 pub(super) fn decode<E: From<DecodeError>>(
@@ -36,10 +46,11 @@ pub(super) fn decode<E: From<DecodeError>>(
     batch: &mut Batch,
     sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
 ) -> Result<(), E> {
-    let error = |source| DecodeError::Parquet { file: file.to_owned(), source };
     let input = opened.seekable()?;
     let size = std::fs::metadata(file).map_or(0, |m| m.len());
-    let builder = ParquetRecordBatchReaderBuilder::<File>::try_new(input).map_err(error)?;
+    // Arrow's own schema, which some writers add, is left aside: types are those that every reader of Parquet sees.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let builder = guarded(file, || ParquetRecordBatchReaderBuilder::<File>::try_new_with_options(input, options))?;
     let fields = builder.schema().fields().clone();
     let places = places(source, file, &fields, batch)?;
     let mut roots: Vec<usize> = places.iter().flatten().copied().collect();
@@ -48,12 +59,11 @@ pub(super) fn decode<E: From<DecodeError>>(
     let rows_total = builder.metadata().file_metadata().num_rows().max(1) as u64;
     let rows = rows_at_once(builder.metadata(), batch);
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
-    let reader = builder.with_projection(mask).with_batch_size(rows).build().map_err(error)?;
+    let mut reader = guarded(file, || builder.with_projection(mask).with_batch_size(rows).build())?;
     // Places among the columns that are read.
     let places: Vec<Option<usize>> = places.iter().map(|p| p.and_then(|root| roots.binary_search(&root).ok())).collect();
     let mut row = 0u64;
-    for read in reader {
-        let read = read.map_err(|e| error(e.into()))?;
+    while let Some(read) = guarded(file, || reader.next().transpose().map_err(ParquetError::from))? {
         let first = row;
         row += read.num_rows() as u64;
         let bytes_read = (size as u128 * row.min(rows_total) as u128 / rows_total as u128) as u64;
@@ -61,6 +71,13 @@ pub(super) fn decode<E: From<DecodeError>>(
         sink(chunk)?;
     }
     Ok(())
+}
+
+/// Does one step of the Parquet reader, which panics over some damaged files.
+fn guarded<T>(file: &Path, step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, DecodeError> {
+    // Nothing of a reader is used again after it has panicked.
+    let done = catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| Err(ParquetError::General("the reader panicked over it".into())));
+    done.map_err(|source| DecodeError::Parquet { file: file.to_owned(), source })
 }
 
 /// Returns where each declared column stands in the file, and checks that its type can become the declared one.
@@ -86,11 +103,10 @@ fn places(source: &Source, file: &Path, fields: &[Arc<Field>], batch: &Batch) ->
 
 fn can_become(found: &ArrowType, column: &Column) -> bool {
     use ArrowType::*;
-    let text = matches!(found, Utf8 | LargeUtf8 | Utf8View);
+    let text = *found == Utf8;
     let integer = found.is_integer();
-    let decimal = matches!(found, Decimal32(..) | Decimal64(..) | Decimal128(..) | Decimal256(..));
+    let decimal = matches!(found, Decimal128(..) | Decimal256(..));
     match (column.rule.data_type, found) {
-        (_, Dictionary(_, values)) => can_become(values, column),
         // A column of nulls only has this type.
         (_, Null) => true,
         (DataType::Boolean, t) => *t == Boolean,
@@ -98,8 +114,8 @@ fn can_become(found: &ArrowType, column: &Column) -> bool {
         (DataType::Float32 | DataType::Float64, t) => integer || t.is_floating(),
         (DataType::Decimal(..), _) => integer || decimal || text,
         (DataType::String | DataType::Json, _) => text,
-        (DataType::Binary, t) => matches!(t, Binary | LargeBinary | BinaryView | FixedSizeBinary(_)),
-        (DataType::Date, t) => text || matches!(t, Date32 | Date64),
+        (DataType::Binary, t) => matches!(t, Binary | FixedSizeBinary(_)),
+        (DataType::Date, t) => text || *t == Date32,
         (DataType::Time, t) => text || matches!(t, Time32(_) | Time64(_)),
         (DataType::Timestamp, t) => text || matches!(t, Timestamp(..)) || (integer && column.rule.unit.is_some()),
     }
@@ -238,35 +254,35 @@ fn whole(array: &ArrayRef, column: &Column) -> Option<ArrayRef> {
             (Int8 | Int16 | UInt8 | UInt16, Int32 | Int64)
                 | (Int32 | UInt32, Int64)
                 | (Float32, Float64)
-                | (LargeUtf8 | Utf8View, Utf8)
-                | (LargeBinary | BinaryView | FixedSizeBinary(_), Binary)
+                | (FixedSizeBinary(_), Binary)
                 | (Time32(_), Time64(_))
-                | (Timestamp(TimeUnit::Second | TimeUnit::Millisecond | TimeUnit::Microsecond, Some(_)), Timestamp(..))
+                | (Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond, Some(_)), Timestamp(..))
         )
-        || matches!(found, Timestamp(TimeUnit::Second | TimeUnit::Millisecond | TimeUnit::Microsecond, None) if utc)
-        || matches!(found, Dictionary(_, values) if **values == target);
+        || matches!(found, Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond, None) if utc);
     if !lossless {
         return None;
     }
     // Values that overflow are looked at one by one.
     let cast = cast_with_options(array, &target, &CastOptions { safe: false, ..Default::default() }).ok()?;
     match &target {
-        Timestamp(..) => {
-            let times = cast.as_primitive::<types::TimestampMicrosecondType>();
-            (0..times.len()).all(|i| times.is_null(i) || (MIN_US..END_US).contains(&times.value(i))).then_some(cast)
-        }
+        Timestamp(..) => all(cast.as_primitive::<types::TimestampMicrosecondType>(), |us| (MIN_US..END_US).contains(&us)).then_some(cast),
+        Time64(_) => all(cast.as_primitive::<types::Time64MicrosecondType>(), is_clock).then_some(cast),
+        Date32 => all(cast.as_primitive::<types::Date32Type>(), is_date).then_some(cast),
         Float32 => Some(Arc::new(cast.as_primitive::<types::Float32Type>().unary::<_, types::Float32Type>(|f| one_float(f as f64) as f32))),
         Float64 => Some(Arc::new(cast.as_primitive::<types::Float64Type>().unary::<_, types::Float64Type>(one_float))),
         _ => Some(cast),
     }
 }
 
+fn all<T: types::ArrowPrimitiveType>(array: &PrimitiveArray<T>, good: impl Fn(T::Native) -> bool) -> bool {
+    array.iter().flatten().all(good)
+}
+
 /// Puts the values of `array`, or what stands for a missing column, into `column` one by one.
 fn each(array: Option<&ArrayRef>, rows: usize, column: &mut Column, bad: &mut BadRows) -> ArrayRef {
-    let unpacked = array.map(unpack);
     let zone = column.rule.zone;
     for row in 0..rows {
-        let put = match &unpacked {
+        let put = match array {
             None => column.missing(),
             Some(a) if a.is_null(row) || *a.data_type() == ArrowType::Null => column.null(),
             Some(a) => match value(a, row, zone) {
@@ -281,16 +297,6 @@ fn each(array: Option<&ArrayRef>, rows: usize, column: &mut Column, bad: &mut Ba
         }
     }
     column.take()
-}
-
-/// A dictionary becomes the values that it stands for.
-fn unpack(array: &ArrayRef) -> ArrayRef {
-    match array.data_type() {
-        ArrowType::Dictionary(_, values) => {
-            cast_with_options(array, values, &CastOptions::default()).expect("BUG: a dictionary that cannot be unpacked")
-        }
-        _ => array.clone(),
-    }
 }
 
 /// Returns the value at `row`, which is not null. Zoneless timestamps are wall times in `zone`.
@@ -314,35 +320,21 @@ fn value(array: &ArrayRef, row: usize, zone: Tz) -> Result<Value<'_>, String> {
         Float16 => Value::Float(at!(Float16Type).to_f64()),
         Float32 => Value::Float(at!(Float32Type).into()),
         Float64 => Value::Float(at!(Float64Type)),
-        Decimal32(_, scale) => Value::Decimal(at!(Decimal32Type).into(), *scale),
-        Decimal64(_, scale) => Value::Decimal(at!(Decimal64Type).into(), *scale),
         Decimal128(_, scale) => Value::Decimal(at!(Decimal128Type), *scale),
         Decimal256(_, scale) => wide_decimal(at!(Decimal256Type), *scale)?,
         Utf8 => Value::Text(array.as_string::<i32>().value(row)),
-        LargeUtf8 => Value::Text(array.as_string::<i64>().value(row)),
-        Utf8View => Value::Text(array.as_string_view().value(row)),
         Binary => Value::Bytes(array.as_binary::<i32>().value(row)),
-        LargeBinary => Value::Bytes(array.as_binary::<i64>().value(row)),
-        BinaryView => Value::Bytes(array.as_binary_view().value(row)),
         FixedSizeBinary(_) => Value::Bytes(array.as_fixed_size_binary().value(row)),
         Date32 => Value::Days(at!(Date32Type)),
-        Date64 => {
-            let ms = at!(Date64Type);
-            let days = i32::try_from(ms.div_euclid(86_400_000)).ok().filter(|_| ms % 86_400_000 == 0);
-            Value::Days(days.ok_or_else(|| format!("{ms} ms is not a whole day"))?)
-        }
-        Time32(TimeUnit::Second) => Value::Micros(at!(Time32SecondType) as i64 * time::SECOND_US),
         Time32(_) => Value::Micros(at!(Time32MillisecondType) as i64 * 1000),
         Time64(TimeUnit::Nanosecond) => Value::Micros(at!(Time64NanosecondType).div_euclid(1000)),
         Time64(_) => Value::Micros(at!(Time64MicrosecondType)),
         Timestamp(unit, declared_zone) => {
             let us = match unit {
-                TimeUnit::Second => at!(TimestampSecondType) as i128 * time::SECOND_US as i128,
-                TimeUnit::Millisecond => at!(TimestampMillisecondType) as i128 * 1000,
-                TimeUnit::Microsecond => at!(TimestampMicrosecondType) as i128,
-                TimeUnit::Nanosecond => at!(TimestampNanosecondType).div_euclid(1000) as i128,
+                TimeUnit::Nanosecond => at!(TimestampNanosecondType).div_euclid(1000),
+                TimeUnit::Microsecond => at!(TimestampMicrosecondType),
+                _ => at!(TimestampMillisecondType).saturating_mul(1000),
             };
-            let us = i64::try_from(us).map_err(|_| "lies outside the years 0001 to 9999".to_owned())?;
             Value::Micros(if declared_zone.is_none() { wall(us, zone)? } else { us })
         }
         other => unreachable!("BUG: {other} passed the check of types"),

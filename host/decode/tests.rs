@@ -452,6 +452,9 @@ fn parquet_columns_become_the_declared_types_exactly_or_not_at_all() {
         ("binary", Arc::new(BinaryArray::from_vec(vec![b"a", b"b"])), &["61", "62"], &[]),
         ("date", Arc::new(Date32Array::from(vec![0, 1])), &["1970-01-01", "1970-01-02"], &[]),
         ("time", Arc::new(Time64NanosecondArray::from(vec![1_999, 2_000])), &["00:00:00.000001", "00:00:00.000002"], &[]),
+        ("date", Arc::new(Date32Array::from(vec![0, 3_000_000])), &["1970-01-01"], &["2: v day 3000000 lies outside the years 0001 to 9999"]),
+        ("time", Arc::new(Time64MicrosecondArray::from(vec![0, -1])), &["00:00:00"], &["2: v -1 microseconds is not a time of day"]),
+        ("int64", Arc::new(NullArray::new(2)), &["null", "null"], &[]),
         (
             "timestamp",
             Arc::new(TimestampMillisecondArray::from(vec![0, 1]).with_timezone("+05:00")),
@@ -493,7 +496,7 @@ fn parquet_rows_are_named_by_what_they_hold() {
     let must: ArrayRef = Arc::new(StringArray::from(vec![Some("x"), Some("x"), None, Some("x")]));
     let ids: ArrayRef = Arc::new(Int64Array::from(vec![Some(1), Some(1), Some(2), None]));
     let card: ArrayRef = Arc::new(StringArray::from(vec!["4111"; 4]));
-    let same: ArrayRef = Arc::new(TimestampSecondArray::from(vec![5; 4]));
+    let same: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![5; 4]));
     let bytes = parquet_of(&[("must", must), ("id", ids), ("card", card), ("ts", same), ("more", times(4))]);
     let declared = land(&source("parquet", "record_id = \"id\"", columns), &bytes);
     assert_eq!(declared.ids(), ["1", "1"]);
@@ -520,6 +523,22 @@ fn a_parquet_file_that_cannot_be_used_says_why() {
     let other = land_with(&parquet, &parquet_of(&[("id", times(1))]), &Options::default()).err().unwrap().to_string();
     assert!(other.ends_with("there is no column \"ts\" (it has id)"), "{other}");
     assert_eq!(ArrowType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), *land(&parquet, &bytes).chunks[0].columns[1].data_type());
+}
+
+#[test]
+fn a_cut_compressed_file_is_an_error_whatever_it_holds() {
+    let mut packer = flate2::write::GzEncoder::new(vec![], flate2::Compression::fast());
+    packer.write_all("{\"ts\":\"2026-01-01\"}\n".repeat(1000).as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    for format in ["jsonl", "csv", "parquet"] {
+        let cut = land_with(&source(format, "", TABLE), &packed[..packed.len() - 3], &Options::default());
+        match cut.err() {
+            Some(DecodeError::Corrupt { compression: Compression::Gzip, byte, .. }) => assert!(byte <= packed.len() as u64),
+            // Its header is read first.
+            Some(DecodeError::MissingColumn { .. }) if format == "csv" => {}
+            other => panic!("{format}: {other:?}"),
+        }
+    }
 }
 
 #[test]

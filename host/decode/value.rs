@@ -75,12 +75,14 @@ pub(super) fn append(out: &mut Values, value: Value, rule: &Rule) -> Result<(), 
             _ => return Err(other(value, t)),
         },
         (t @ DataType::Date, Values::I32(v)) => v.push(match value {
-            Value::Days(d) => d,
+            Value::Days(d) if is_date(d) => d,
+            Value::Days(_) => return Err(format!("{} lies outside the years 0001 to 9999", shown(value))),
             Value::Text(s) | Value::Field(s) => date(s).ok_or_else(|| format!("{} is not a date (expected YYYY-MM-DD)", shown(value)))?,
             _ => return Err(other(value, t)),
         }),
         (t @ DataType::Time, Values::I64(v)) => v.push(match value {
-            Value::Micros(us) => us,
+            Value::Micros(us) if is_clock(us) => us,
+            Value::Micros(us) => return Err(format!("{us} microseconds is not a time of day")),
             Value::Text(s) | Value::Field(s) => clock(s).ok_or_else(|| format!("{} is not a time of day (expected HH:MM:SS)", shown(value)))?,
             _ => return Err(other(value, t)),
         }),
@@ -192,6 +194,16 @@ fn json<'a>(value: Value<'a>, t: DataType) -> Result<&'a str, String> {
         },
         _ => Err(other(value, t)),
     }
+}
+
+/// Whether a day lies in the years that are accepted.
+pub(super) fn is_date(day: i32) -> bool {
+    (MIN_US..END_US).contains(&(day as i64 * time::DAY_US))
+}
+
+/// Whether so many microseconds lie between a midnight and the next.
+pub(super) fn is_clock(us: i64) -> bool {
+    (0..time::DAY_US).contains(&us)
 }
 
 fn date(s: &str) -> Option<i32> {
