@@ -1,6 +1,6 @@
 //! One landed file becomes typed chunks, with the records that could not be taken among them, in their place.
 //! Never holds a whole file, never rounds, never drops a record without a reject, and never writes.
-//! The first step of an ingest; compression is seen from the content ([`open`]), the rules of values are in `decode::value`.
+//! The first step of an ingest; compression is seen from the content, the rules of values are in `decode::value`.
 
 mod column;
 mod csv;
