@@ -141,7 +141,7 @@ fn compare(subject: &Subject, computed: &[Computed], live: &HashMap<String, Vec<
         let prior = group.iter().flat_map(|i| live.get(&partitions[*i].partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
         let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
         let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
-        let differences = query::compare(tables.0, tables.1, PARTITION, subject.key, &columns).map_err(CheckError::Compare)?;
+        let differences = query::compare(tables.0, tables.1, PARTITION, subject.key, &columns, None, None).map_err(CheckError::Compare)?;
         let differences: HashMap<String, Difference> = differences.into_iter().collect();
         for i in group {
             let p = &mut partitions[*i];

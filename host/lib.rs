@@ -18,8 +18,16 @@ pub mod manifest;
 pub mod store;
 pub mod catalog;
 pub mod datafile;
+pub mod decode;
+pub mod query;
+pub mod transform;
 
 // Verbs: each eats what the one before made.
+pub mod recover;
+pub mod ingest;
 pub mod raw;
 pub mod dedup;
 pub mod plan;
+pub mod execute;
+pub mod check;
+pub mod publish;

@@ -13,7 +13,7 @@ use crate::{
     time::EventTime,
 };
 use arrow::{
-    array::{Array, ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch},
+    array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch},
     compute::interleave_record_batch,
     datatypes::Int64Type,
 };

@@ -11,7 +11,7 @@ use crate::{
     time::{DAY_US, IngestTime},
 };
 use arrow::{
-    array::{Array, ArrayRef, BinaryArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array},
+    array::{ArrayRef, BinaryArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array},
     compute::interleave_record_batch,
 };
 use std::sync::{Arc, mpsc};

@@ -31,18 +31,18 @@ use std::{
 use tokio::runtime::Runtime;
 
 /// The sorted batches.
-pub struct Sorted<E> {
-    state: State<E>,
+pub struct Sorted<'i, E> {
+    state: State<'i, E>,
 }
 
-enum State<E> {
-    Running(Box<Running<E>>),
+enum State<'i, E> {
+    Running(Box<Running<'i, E>>),
     Failed(SortError<E>),
     Over,
 }
 
-struct Running<E> {
-    input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + Send>,
+struct Running<'i, E> {
+    input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>,
     /// What a batch of the input left over.
     pending: Vec<RecordBatch>,
     slot: Arc<Slot>,
@@ -59,13 +59,13 @@ struct Running<E> {
 ///
 /// # Errors
 /// The iterator ends after its first error: the input's, or the sort's own.
-pub fn sort_spilled<E: Send + 'static>(
+pub fn sort_spilled<'i, E>(
     schema: SchemaRef,
-    input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + Send>,
+    input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>,
     by: &[String],
     memory_bytes: usize,
     dir: &Path,
-) -> Sorted<E> {
+) -> Sorted<'i, E> {
     let state = match Running::new(schema, input, by, memory_bytes, dir) {
         Ok(running) => State::Running(Box::new(running)),
         Err(error) => State::Failed(SortError::Sort(error)),
@@ -73,7 +73,7 @@ pub fn sort_spilled<E: Send + 'static>(
     Sorted { state }
 }
 
-impl<E> Iterator for Sorted<E> {
+impl<E> Iterator for Sorted<'_, E> {
     type Item = Result<RecordBatch, SortError<E>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -91,14 +91,14 @@ impl<E> Iterator for Sorted<E> {
     }
 }
 
-impl<E> Running<E> {
+impl<'i, E> Running<'i, E> {
     fn new(
         schema: SchemaRef,
-        input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + Send>,
+        input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>,
         by: &[String],
         memory_bytes: usize,
         dir: &Path,
-    ) -> Result<Running<E>, QueryError> {
+    ) -> Result<Running<'i, E>, QueryError> {
         let told = |e: DataFusionError| QueryError::of(e, &[]);
         let slot = Arc::new(Slot { hand: Mutex::default() });
         let source: Arc<dyn PartitionStream> = Arc::new(Source { schema: Arc::clone(&schema), slot: Arc::clone(&slot) });

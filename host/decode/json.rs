@@ -1,0 +1,305 @@
+//! JSON Lines: one object per line, its values taken from the text they are written as.
+//! Never parses a number into a double, and never picks one of two values with the same key.
+//! One of the formats of `decode`.
+
+use super::{Batch, Chunk, DecodeError, open::LineEnd, open::Opened, value::Value, value::short};
+use crate::{config::Source, schema::DataType};
+use serde::{
+    Deserialize,
+    de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
+};
+use serde_json::{Deserializer, value::RawValue};
+use std::{borrow::Cow, fmt};
+
+/// Decodes all lines of `opened`.
+pub(super) fn decode<E: From<DecodeError>>(
+    source: &Source,
+    mut opened: Opened,
+    batch: &mut Batch,
+    sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
+) -> Result<(), E> {
+    let mut shape = Shape::new(source);
+    let (mut line, mut byte) = (0i64, 0u64);
+    loop {
+        let start = batch.payloads.start();
+        let end = opened.read_line(&mut batch.payloads.data, batch.options.record_bytes_max)?;
+        line += 1;
+        let mut length = (batch.payloads.data.len() - start) as u64;
+        if line == 1 {
+            let mark = opened.skip_mark(&mut batch.payloads.data, start);
+            byte += mark;
+            length -= mark;
+        }
+        if end == LineEnd::TooLong {
+            length += opened.skip_line()?;
+            batch.payloads.data.truncate(start + batch.options.reject_bytes_max);
+            batch.reject(line, byte, too_long(length, batch));
+        } else {
+            strip_line_end(&mut batch.payloads.data, start);
+            let record = &batch.payloads.data[start..];
+            if record.iter().all(|b| matches!(b, b' ' | b'\t' | b'\r')) {
+                batch.discard();
+            } else {
+                batch.summary.open_ended = end == LineEnd::File;
+                let put = shape.put(record, &mut batch.columns).map_err(|bad| match bad {
+                    Bad::Value(reason) => reason,
+                    Bad::Syntax(reason) if end == LineEnd::File => {
+                        batch.summary.cut_at = Some(byte);
+                        format!("{reason}; the file looks cut: its last line, from byte {byte}, has no line end")
+                    }
+                    Bad::Syntax(reason) => reason,
+                });
+                batch.settle(line, byte, put);
+            }
+        }
+        byte += length;
+        if batch.is_full() {
+            sink(batch.take(opened.position()))?;
+        }
+        if end == LineEnd::File {
+            break;
+        }
+    }
+    if !batch.is_empty() {
+        sink(batch.take(opened.position()))?;
+    }
+    Ok(())
+}
+
+/// The reason of a record that is longer than is allowed.
+pub(super) fn too_long(length: u64, batch: &Batch) -> String {
+    let options = &batch.options;
+    format!(
+        "{length} bytes long, more than a record may be ({}); only its first {} bytes are kept",
+        options.record_bytes_max, options.reject_bytes_max
+    )
+}
+
+/// Takes a line feed, and a carriage return before it, off the end.
+pub(super) fn strip_line_end(data: &mut Vec<u8>, start: usize) {
+    if data.len() > start && data.pop_if(|b| *b == b'\n').is_some() && data.len() > start {
+        data.pop_if(|b| *b == b'\r');
+    }
+}
+
+/// Why a line was not taken.
+enum Bad {
+    /// It is no JSON object.
+    Syntax(String),
+    /// A value in it cannot be taken.
+    Value(String),
+}
+
+/// Where a column is looked for.
+struct Route {
+    /// The tokens of its JSON pointer.
+    pointer: Option<Vec<String>>,
+    /// Names that it may have, the first one present counts.
+    names: Vec<String>,
+}
+
+/// Where the columns stand in objects that have the same keys in the same order as the last one.
+struct Shape {
+    routes: Vec<Route>,
+    keys: Vec<String>,
+    /// Per column: the entry its pointer starts in, and the entry of its name.
+    places: Vec<(Option<usize>, Option<usize>)>,
+    /// Room for entries, kept from line to line.
+    room: Vec<Entry<'static>>,
+}
+
+type Entry<'a> = (Cow<'a, str>, &'a RawValue);
+
+impl Shape {
+    fn new(source: &Source) -> Shape {
+        let route = |c: &crate::config::SourceColumn| {
+            let pointer = c.from.as_ref().map(|p| p.split('/').skip(1).map(|t| t.replace("~1", "/").replace("~0", "~")).collect());
+            let own = c.from.is_none().then(|| c.name.clone());
+            Route { pointer, names: own.into_iter().chain(c.aliases.iter().cloned()).collect() }
+        };
+        let routes: Vec<Route> = source.columns.iter().map(route).collect();
+        let places = vec![(None, None); routes.len()];
+        Shape { routes, keys: vec![], places, room: vec![] }
+    }
+
+    /// Puts the values of one line into `columns`, of which each gets one row if all is well.
+    fn put(&mut self, line: &[u8], columns: &mut [super::Column]) -> Result<(), Bad> {
+        let text = match std::str::from_utf8(line) {
+            Ok(text) => text,
+            Err(e) => return Err(Bad::Syntax(format!("column {}: not UTF-8", e.valid_up_to() + 1))),
+        };
+        let mut entries: Vec<Entry> = reuse(std::mem::take(&mut self.room));
+        let put = match read_object(text, &mut entries) {
+            Err(e) => Err(Bad::Syntax(syntax(&e))),
+            Ok(()) => self.put_entries(&entries, columns),
+        };
+        self.room = reuse(entries);
+        put
+    }
+
+    fn put_entries(&mut self, entries: &[Entry], columns: &mut [super::Column]) -> Result<(), Bad> {
+        let same = entries.len() == self.keys.len() && entries.iter().zip(&self.keys).all(|((key, _), known)| key == known);
+        if !same {
+            self.learn(entries).map_err(Bad::Value)?;
+        }
+        for ((column, route), (pointed, named)) in columns.iter_mut().zip(&self.routes).zip(&self.places) {
+            let mut found = None;
+            if let (Some(i), Some(pointer)) = (pointed, &route.pointer) {
+                found = walk(entries[*i].1, &pointer[1..]).map_err(|e| Bad::Value(format!("{} {e}", column.name)))?;
+            }
+            match found.or(named.map(|i| entries[i].1)) {
+                None => column.missing(),
+                Some(raw) => put_raw(column, raw.get()),
+            }
+            .map_err(Bad::Value)?;
+        }
+        Ok(())
+    }
+
+    /// Finds out where the columns stand in `entries`, and that no key occurs twice.
+    fn learn(&mut self, entries: &[Entry]) -> Result<(), String> {
+        self.keys.clear();
+        let mut sorted: Vec<(&str, usize)> = entries.iter().enumerate().map(|(i, (key, _))| (key.as_ref(), i)).collect();
+        sorted.sort_unstable();
+        if let Some(twice) = sorted.windows(2).find(|w| w[0].0 == w[1].0) {
+            return Err(format!("the key {:?} occurs twice", short(twice[0].0)));
+        }
+        let find = |key: &str| sorted.binary_search_by(|(k, _)| (*k).cmp(key)).ok().map(|at| sorted[at].1);
+        for (route, place) in self.routes.iter().zip(&mut self.places) {
+            let pointed = route.pointer.as_ref().and_then(|tokens| find(tokens.first()?));
+            *place = (pointed, route.names.iter().find_map(|name| find(name)));
+        }
+        self.keys.extend(entries.iter().map(|(key, _)| key.clone().into_owned()));
+        Ok(())
+    }
+}
+
+/// Returns an empty vector that owns the memory of `used`.
+fn reuse<'b>(mut used: Vec<Entry<'_>>) -> Vec<Entry<'b>> {
+    used.clear();
+    used.into_iter().map(|_| unreachable!("BUG: a cleared vector has an element")).collect()
+}
+
+fn put_raw(column: &mut super::Column, raw: &str) -> Result<(), String> {
+    let bytes = raw.as_bytes();
+    if raw == "null" {
+        return column.null();
+    }
+    if column.rule.data_type == DataType::Json {
+        return column.put(Value::Json(raw));
+    }
+    match bytes[0] {
+        b'"' if !bytes.contains(&b'\\') => column.put(Value::Text(&raw[1..raw.len() - 1])),
+        b'"' => match serde_json::from_str::<String>(raw) {
+            Ok(text) => column.put(Value::Text(&text)),
+            Err(e) => column.bad(format!("is not a text: {}", without_place(&e.to_string()))),
+        },
+        b'{' | b'[' => column.put(Value::Json(raw)),
+        b't' | b'f' => column.put(Value::Bool(bytes[0] == b't')),
+        _ => column.put(Value::Number(raw)),
+    }
+}
+
+/// Follows the rest of a JSON pointer. Of an object on the way, the key that is followed must not occur twice.
+fn walk<'a>(from: &'a RawValue, tokens: &[String]) -> Result<Option<&'a RawValue>, String> {
+    let mut at = from;
+    for token in tokens {
+        let next = match at.get().as_bytes()[0] {
+            b'{' => {
+                let mut entries = vec![];
+                read_object(at.get(), &mut entries).map_err(|e| syntax(&e))?;
+                let mut matching = entries.iter().filter(|(key, _)| key == token).map(|(_, raw)| *raw);
+                let first = matching.next();
+                if matching.next().is_some() {
+                    return Err(format!("cannot be found: the key {:?} occurs twice", short(token)));
+                }
+                first
+            }
+            b'[' if token == "0" || (!token.starts_with('0') && !token.is_empty() && token.bytes().all(|c| c.is_ascii_digit())) => {
+                let Ok(index) = token.parse() else { return Ok(None) };
+                Deserializer::from_str(at.get()).into_seed(Element(index)).map_err(|e| syntax(&e))?
+            }
+            _ => None,
+        };
+        match next {
+            Some(raw) => at = raw,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(at))
+}
+
+trait IntoSeed<'de> {
+    fn into_seed<S: DeserializeSeed<'de>>(self, seed: S) -> serde_json::Result<S::Value>;
+}
+
+impl<'de, R: serde_json::de::Read<'de>> IntoSeed<'de> for Deserializer<R> {
+    fn into_seed<S: DeserializeSeed<'de>>(mut self, seed: S) -> serde_json::Result<S::Value> {
+        let value = seed.deserialize(&mut self)?;
+        self.end().map(|()| value)
+    }
+}
+
+fn read_object<'a>(text: &'a str, entries: &mut Vec<Entry<'a>>) -> serde_json::Result<()> {
+    Deserializer::from_str(text).into_seed(Entries(entries))
+}
+
+/// serde_json's message, with the column in front: a record is a single line.
+fn syntax(e: &serde_json::Error) -> String {
+    format!("column {}: {}", e.column().max(1), without_place(&e.to_string()))
+}
+
+fn without_place(message: &str) -> &str {
+    short(message.rsplit_once(" at line ").map_or(message, |(m, _)| m))
+}
+
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
+
+struct Entries<'v, 'de>(&'v mut Vec<Entry<'de>>);
+
+impl<'de> DeserializeSeed<'de> for Entries<'_, 'de> {
+    type Value = ();
+    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Entries<'_, 'de> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a JSON object")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(Key(key)) = map.next_key()? {
+            self.0.push((key, map.next_value()?));
+        }
+        Ok(())
+    }
+}
+
+struct Element(usize);
+
+impl<'de> DeserializeSeed<'de> for Element {
+    type Value = Option<&'de RawValue>;
+    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<Self::Value, D::Error> {
+        d.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Element {
+    type Value = Option<&'de RawValue>;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a JSON array")
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+        for _ in 0..self.0 {
+            if seq.next_element::<IgnoredAny>()?.is_none() {
+                return Ok(None);
+            }
+        }
+        let found = seq.next_element()?;
+        while seq.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(found)
+    }
+}

@@ -1,0 +1,355 @@
+//! Parquet: columns by name, adapted to the declared types exactly or not at all.
+//! Never rounds: a value that would lose something makes its row a reject; only the part of a time below a microsecond is cut off, as in text.
+//! One of the formats of `decode`; whole columns pass as they are where the types allow it.
+
+use super::{
+    Batch, Chunk, Column, DecodeError, Reject, Scalar, Strings,
+    csv::missing_column,
+    hash_of,
+    open::Opened,
+    value::{Value, is_clock, is_date, one_float},
+    write_hex,
+};
+use crate::{
+    config::Source,
+    id::Digest,
+    schema::DataType,
+    time::{self, END_US, MIN_US},
+};
+use arrow::{
+    array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch},
+    compute::{CastOptions, cast_with_options, filter},
+    datatypes::{self as types, DataType as ArrowType, Field, TimeUnit, i256},
+};
+use chrono_tz::Tz;
+use parquet::{
+    arrow::{
+        ProjectionMask,
+        arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder},
+    },
+    errors::ParquetError,
+    file::metadata::ParquetMetaData,
+};
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    sync::Arc,
+};
+
+/// Decodes all rows of `opened`.
+pub(super) fn decode<E: From<DecodeError>>(
+    source: &Source,
+    file: &Path,
+    opened: Opened,
+    batch: &mut Batch,
+    sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
+) -> Result<(), E> {
+    let input = opened.seekable()?;
+    let size = std::fs::metadata(file).map_or(0, |m| m.len());
+    // Arrow's own schema, which some writers add, is left aside: types are those that every reader of Parquet sees.
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
+    let builder = guarded(file, || ParquetRecordBatchReaderBuilder::<File>::try_new_with_options(input, options))?;
+    let fields = builder.schema().fields().clone();
+    let places = places(source, file, &fields, batch)?;
+    let mut roots: Vec<usize> = places.iter().flatten().copied().collect();
+    roots.sort_unstable();
+    roots.dedup();
+    let rows_total = builder.metadata().file_metadata().num_rows().max(1) as u64;
+    let rows = rows_at_once(builder.metadata(), batch);
+    let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
+    let mut reader = guarded(file, || builder.with_projection(mask).with_batch_size(rows).build())?;
+    // Places among the columns that are read.
+    let places: Vec<Option<usize>> = places.iter().map(|p| p.and_then(|root| roots.binary_search(&root).ok())).collect();
+    let mut row = 0u64;
+    while let Some(read) = guarded(file, || reader.next().transpose().map_err(ParquetError::from))? {
+        let first = row;
+        row += read.num_rows() as u64;
+        let bytes_read = (size as u128 * row.min(rows_total) as u128 / rows_total as u128) as u64;
+        let chunk = chunk(batch, &read, &places, first as i64 + 1, bytes_read);
+        sink(chunk)?;
+    }
+    Ok(())
+}
+
+/// Does one step of the Parquet reader, which panics over some damaged files.
+fn guarded<T>(file: &Path, step: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, DecodeError> {
+    // Nothing of a reader is used again after it has panicked.
+    let done = catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|_| Err(ParquetError::General("the reader panicked over it".into())));
+    done.map_err(|source| DecodeError::Parquet { file: file.to_owned(), source })
+}
+
+/// Returns where each declared column stands in the file, and checks that its type can become the declared one.
+fn places(source: &Source, file: &Path, fields: &[Arc<Field>], batch: &Batch) -> Result<Vec<Option<usize>>, DecodeError> {
+    let find = |name: &str| fields.iter().position(|f| f.name() == name);
+    let places: Vec<Option<usize>> =
+        source.columns.iter().map(|c| find(&c.name).or_else(|| c.aliases.iter().find_map(|alias| find(alias)))).collect();
+    let known: Vec<String> = fields.iter().map(|f| f.name().clone()).collect();
+    missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &known)?;
+    for (column, place) in batch.columns.iter().zip(&places) {
+        let Some(field) = place.map(|i| &fields[i]) else { continue };
+        if !can_become(field.data_type(), column) {
+            return Err(DecodeError::WrongType {
+                file: file.to_owned(),
+                column: column.name.clone(),
+                found: field.data_type().to_string(),
+                declared: column.rule.data_type.to_string(),
+            });
+        }
+    }
+    Ok(places)
+}
+
+fn can_become(found: &ArrowType, column: &Column) -> bool {
+    use ArrowType::*;
+    let text = *found == Utf8;
+    let integer = found.is_integer();
+    let decimal = matches!(found, Decimal128(..) | Decimal256(..));
+    match (column.rule.data_type, found) {
+        // A column of nulls only has this type.
+        (_, Null) => true,
+        (DataType::Boolean, t) => *t == Boolean,
+        (DataType::Int32 | DataType::Int64, _) => integer || decimal,
+        (DataType::Float32 | DataType::Float64, t) => integer || t.is_floating(),
+        (DataType::Decimal(..), _) => integer || decimal || text,
+        (DataType::String | DataType::Json, _) => text,
+        (DataType::Binary, t) => matches!(t, Binary | FixedSizeBinary(_)),
+        (DataType::Date, t) => text || *t == Date32,
+        (DataType::Time, t) => text || matches!(t, Time32(_) | Time64(_)),
+        (DataType::Timestamp, t) => text || matches!(t, Timestamp(..)) || (integer && column.rule.unit.is_some()),
+    }
+}
+
+/// Rows are read in pieces of about the bytes of a chunk, going by what the file says of its sizes.
+fn rows_at_once(metadata: &ParquetMetaData, batch: &Batch) -> usize {
+    let row_bytes = metadata.row_groups().iter().map(|group| {
+        let texts: i64 = group.columns().iter().filter_map(|c| c.unencoded_byte_array_data_bytes()).sum();
+        group.total_byte_size().max(texts).max(0) as u64 / group.num_rows().max(1) as u64
+    });
+    let rows = batch.options.chunk_bytes_max as u64 / row_bytes.max().unwrap_or(0).max(1);
+    rows.clamp(1, batch.options.chunk_rows_max as u64) as usize
+}
+
+/// Rows that cannot be taken, with the first reason of each.
+type BadRows = BTreeMap<usize, String>;
+
+fn chunk(batch: &mut Batch, read: &RecordBatch, places: &[Option<usize>], first_row: i64, bytes_read: u64) -> Chunk {
+    let rows = read.num_rows();
+    let mut bad = BadRows::new();
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(places.len());
+    for (column, place) in batch.columns.iter_mut().zip(places) {
+        let array = place.map(|i| read.column(i));
+        columns.push(array.and_then(|a| whole(a, column)).unwrap_or_else(|| each(array, rows, column, &mut bad)));
+    }
+    if !bad.is_empty() {
+        let keep: BooleanArray = (0..rows).map(|row| Some(!bad.contains_key(&row))).collect();
+        for column in &mut columns {
+            *column = filter(column, &keep).expect("BUG: a filter of another length than its column");
+        }
+    }
+    let offsets: Vec<i64> = (0..rows).filter(|row| !bad.contains_key(row)).map(|row| first_row + row as i64).collect();
+    let (record_ids, payload_hashes) = names(batch, &columns, offsets.len());
+    batch.summary.records += offsets.len() as u64;
+    for (row, reason) in bad {
+        batch.push_reject(Reject { offset: first_row + row as i64, byte_offset: None, reason, payload: None });
+    }
+    Chunk {
+        record_ids,
+        event_times: columns[batch.event_time].as_primitive::<types::TimestampMicrosecondType>().values().to_vec(),
+        payloads: BinaryArray::new_null(offsets.len()),
+        offsets,
+        payload_hashes,
+        columns,
+        rejects: std::mem::take(&mut batch.rejects),
+        bytes_read,
+    }
+}
+
+/// Returns the id and the hash of each row.
+fn names(batch: &Batch, columns: &[ArrayRef], rows: usize) -> (arrow::array::StringArray, Vec<i64>) {
+    let cells: Vec<Cells> = columns.iter().map(Cells::of).collect();
+    let (mut ids, mut hashes, mut row_bytes) = (Strings::default(), Vec::with_capacity(rows), vec![]);
+    for row in 0..rows {
+        row_bytes.clear();
+        cells.iter().for_each(|c| Scalar::encode(c.at(row), &mut row_bytes));
+        let digest = Digest::of(&row_bytes);
+        hashes.push(hash_of(&digest));
+        match batch.record_id {
+            Some(i) => {
+                let Some(id) = cells[i].at(row) else { unreachable!("BUG: a row without its id") };
+                id.write_text(batch.columns[i].rule.data_type, &mut ids.data);
+            }
+            None => write_hex(&digest.0, &mut ids.data),
+        }
+        ids.close();
+    }
+    (ids.take_utf8(None), hashes)
+}
+
+/// A column of a declared type, looked at row by row.
+struct Cells<'a> {
+    array: &'a ArrayRef,
+    values: CellValues<'a>,
+}
+
+enum CellValues<'a> {
+    Bool(&'a BooleanArray),
+    I32(&'a [i32]),
+    I64(&'a [i64]),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    I128(&'a [i128]),
+    Text(&'a arrow::array::StringArray),
+    Bytes(&'a BinaryArray),
+}
+
+impl Cells<'_> {
+    fn of(array: &ArrayRef) -> Cells<'_> {
+        let values = match array.data_type() {
+            ArrowType::Boolean => CellValues::Bool(array.as_boolean()),
+            ArrowType::Int32 => CellValues::I32(array.as_primitive::<types::Int32Type>().values()),
+            ArrowType::Date32 => CellValues::I32(array.as_primitive::<types::Date32Type>().values()),
+            ArrowType::Int64 => CellValues::I64(array.as_primitive::<types::Int64Type>().values()),
+            ArrowType::Time64(_) => CellValues::I64(array.as_primitive::<types::Time64MicrosecondType>().values()),
+            ArrowType::Timestamp(..) => CellValues::I64(array.as_primitive::<types::TimestampMicrosecondType>().values()),
+            ArrowType::Float32 => CellValues::F32(array.as_primitive::<types::Float32Type>().values()),
+            ArrowType::Float64 => CellValues::F64(array.as_primitive::<types::Float64Type>().values()),
+            ArrowType::Decimal128(..) => CellValues::I128(array.as_primitive::<types::Decimal128Type>().values()),
+            ArrowType::Utf8 => CellValues::Text(array.as_string()),
+            ArrowType::Binary => CellValues::Bytes(array.as_binary()),
+            other => unreachable!("BUG: a column of {other}"),
+        };
+        Cells { array, values }
+    }
+
+    fn at(&self, row: usize) -> Option<Scalar<'_>> {
+        if self.array.is_null(row) {
+            return None;
+        }
+        Some(match &self.values {
+            CellValues::Bool(v) => Scalar::Bool(v.value(row)),
+            CellValues::I32(v) => Scalar::I32(v[row]),
+            CellValues::I64(v) => Scalar::I64(v[row]),
+            CellValues::F32(v) => Scalar::F32(v[row]),
+            CellValues::F64(v) => Scalar::F64(v[row]),
+            CellValues::I128(v) => Scalar::I128(v[row]),
+            CellValues::Text(v) => Scalar::Bytes(v.value(row).as_bytes()),
+            CellValues::Bytes(v) => Scalar::Bytes(v.value(row)),
+        })
+    }
+}
+
+/// Returns the column without looking at single values, if nothing in it can be lost, refused or masked.
+fn whole(array: &ArrayRef, column: &Column) -> Option<ArrayRef> {
+    use ArrowType::*;
+    let (found, target) = (array.data_type(), column.rule.data_type.arrow());
+    if column.mask.is_some() || column.rule.data_type == DataType::Json || (column.required.is_some() && array.null_count() > 0) {
+        return None;
+    }
+    let utc = column.rule.zone == Tz::UTC;
+    let lossless = *found == target
+        || matches!(
+            (found, &target),
+            (Int8 | Int16 | UInt8 | UInt16, Int32 | Int64)
+                | (Int32 | UInt32, Int64)
+                | (Float32, Float64)
+                | (FixedSizeBinary(_), Binary)
+                | (Time32(_), Time64(_))
+                | (Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond, Some(_)), Timestamp(..))
+        )
+        || matches!(found, Timestamp(TimeUnit::Millisecond | TimeUnit::Microsecond, None) if utc);
+    if !lossless {
+        return None;
+    }
+    // Values that overflow are looked at one by one.
+    let cast = cast_with_options(array, &target, &CastOptions { safe: false, ..Default::default() }).ok()?;
+    match &target {
+        Timestamp(..) => all(cast.as_primitive::<types::TimestampMicrosecondType>(), |us| (MIN_US..END_US).contains(&us)).then_some(cast),
+        Time64(_) => all(cast.as_primitive::<types::Time64MicrosecondType>(), is_clock).then_some(cast),
+        Date32 => all(cast.as_primitive::<types::Date32Type>(), is_date).then_some(cast),
+        Float32 => Some(Arc::new(cast.as_primitive::<types::Float32Type>().unary::<_, types::Float32Type>(|f| one_float(f as f64) as f32))),
+        Float64 => Some(Arc::new(cast.as_primitive::<types::Float64Type>().unary::<_, types::Float64Type>(one_float))),
+        _ => Some(cast),
+    }
+}
+
+fn all<T: types::ArrowPrimitiveType>(array: &PrimitiveArray<T>, good: impl Fn(T::Native) -> bool) -> bool {
+    array.iter().flatten().all(good)
+}
+
+/// Puts the values of `array`, or what stands for a missing column, into `column` one by one.
+fn each(array: Option<&ArrayRef>, rows: usize, column: &mut Column, bad: &mut BadRows) -> ArrayRef {
+    let zone = column.rule.zone;
+    for row in 0..rows {
+        let put = match array {
+            None => column.missing(),
+            Some(a) if a.is_null(row) || *a.data_type() == ArrowType::Null => column.null(),
+            Some(a) => match value(a, row, zone) {
+                Ok(value) => column.put(value),
+                Err(reason) => column.bad(reason),
+            },
+        };
+        if let Err(reason) = put {
+            bad.entry(row).or_insert(reason);
+            // It keeps the rows in step until they are filtered.
+            column.push_null();
+        }
+    }
+    column.take()
+}
+
+/// Returns the value at `row`, which is not null. Zoneless timestamps are wall times in `zone`.
+fn value(array: &ArrayRef, row: usize, zone: Tz) -> Result<Value<'_>, String> {
+    macro_rules! at {
+        ($t:ident) => {
+            array.as_primitive::<types::$t>().value(row)
+        };
+    }
+    use ArrowType::*;
+    Ok(match array.data_type() {
+        Boolean => Value::Bool(array.as_boolean().value(row)),
+        Int8 => Value::Int(at!(Int8Type).into()),
+        Int16 => Value::Int(at!(Int16Type).into()),
+        Int32 => Value::Int(at!(Int32Type).into()),
+        Int64 => Value::Int(at!(Int64Type).into()),
+        UInt8 => Value::Int(at!(UInt8Type).into()),
+        UInt16 => Value::Int(at!(UInt16Type).into()),
+        UInt32 => Value::Int(at!(UInt32Type).into()),
+        UInt64 => Value::Int(at!(UInt64Type).into()),
+        Float16 => Value::Float(at!(Float16Type).to_f64()),
+        Float32 => Value::Float(at!(Float32Type).into()),
+        Float64 => Value::Float(at!(Float64Type)),
+        Decimal128(_, scale) => Value::Decimal(at!(Decimal128Type), *scale),
+        Decimal256(_, scale) => wide_decimal(at!(Decimal256Type), *scale)?,
+        Utf8 => Value::Text(array.as_string::<i32>().value(row)),
+        Binary => Value::Bytes(array.as_binary::<i32>().value(row)),
+        FixedSizeBinary(_) => Value::Bytes(array.as_fixed_size_binary().value(row)),
+        Date32 => Value::Days(at!(Date32Type)),
+        Time32(_) => Value::Micros(at!(Time32MillisecondType) as i64 * 1000),
+        Time64(TimeUnit::Nanosecond) => Value::Micros(at!(Time64NanosecondType).div_euclid(1000)),
+        Time64(_) => Value::Micros(at!(Time64MicrosecondType)),
+        Timestamp(unit, declared_zone) => {
+            let us = match unit {
+                TimeUnit::Nanosecond => at!(TimestampNanosecondType).div_euclid(1000),
+                TimeUnit::Microsecond => at!(TimestampMicrosecondType),
+                _ => at!(TimestampMillisecondType).saturating_mul(1000),
+            };
+            Value::Micros(if declared_zone.is_none() { wall(us, zone)? } else { us })
+        }
+        other => unreachable!("BUG: {other} passed the check of types"),
+    })
+}
+
+fn wide_decimal(n: i256, scale: i8) -> Result<Value<'static>, String> {
+    n.to_i128().map(|n| Value::Decimal(n, scale)).ok_or_else(|| format!("{n}e{} has more than 38 digits", -(scale as i32)))
+}
+
+/// A wall time in `zone`, as microseconds that pretend to be UTC, becomes the instant: by the rule of [`time::parse`].
+fn wall(us: i64, zone: Tz) -> Result<i64, String> {
+    if zone == Tz::UTC || !(MIN_US..END_US).contains(&us) {
+        return Ok(us);
+    }
+    let text = time::format_us(us);
+    time::parse(text.trim_end_matches('Z'), zone).map(|t| t.0).map_err(|e| e.to_string())
+}

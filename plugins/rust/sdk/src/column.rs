@@ -1,0 +1,233 @@
+//! One column in Arrow's physical layout: a view of one that was pushed, a builder of one to return.
+//! Never knows its type: `value` reads and writes through it. The layout is written down in types.wit.
+
+use crate::bindings::restitch::transform::types::Column;
+
+/// A column of a batch that was pushed. The host has checked it.
+#[derive(Clone, Copy, Debug)]
+pub struct View<'a> {
+    validity: &'a [u8],
+    offsets: &'a [u8],
+    values: &'a [u8],
+}
+
+impl<'a> View<'a> {
+    /// Returns a view of `column`.
+    pub fn new(column: &'a Column) -> View<'a> {
+        View { validity: &column.validity, offsets: &column.offsets, values: &column.values }
+    }
+
+    /// Returns whether the row has no value.
+    #[inline]
+    pub fn is_null(&self, row: usize) -> bool {
+        !self.validity.is_empty() && self.validity[row / 8] >> (row % 8) & 1 == 0
+    }
+
+    /// Returns the row's bit, for booleans.
+    #[inline]
+    pub fn bit(&self, row: usize) -> bool {
+        self.values[row / 8] >> (row % 8) & 1 == 1
+    }
+
+    /// Returns the row's `N` bytes, for values of a fixed size.
+    #[inline]
+    pub fn fixed<const N: usize>(&self, row: usize) -> [u8; N] {
+        let (chunk, _) = self.values[row * N..].split_first_chunk::<N>().expect("a value for every row");
+        *chunk
+    }
+
+    /// Returns the row's bytes, for values of any size.
+    #[inline]
+    pub fn bytes(&self, row: usize) -> &'a [u8] {
+        let at = |i: usize| {
+            let (chunk, _) = self.offsets[i * 4..].split_first_chunk::<4>().expect("an offset for every row");
+            i32::from_le_bytes(*chunk) as usize
+        };
+        &self.values[at(row)..at(row + 1)]
+    }
+}
+
+/// A column that is being built, value by value.
+#[derive(Clone, Default, Debug)]
+pub struct Builder {
+    rows: usize,
+    /// Empty until the first null: most columns never have one.
+    validity: Vec<u8>,
+    offsets: Vec<u8>,
+    values: Vec<u8>,
+}
+
+impl Builder {
+    /// Adds a bit, for booleans.
+    #[inline]
+    pub fn push_bit(&mut self, bit: bool) {
+        if self.rows.is_multiple_of(8) {
+            self.values.push(0);
+        }
+        self.values[self.rows / 8] |= u8::from(bit) << (self.rows % 8);
+        self.valid();
+    }
+
+    /// Adds a value of a fixed size.
+    #[inline]
+    pub fn push_fixed<const N: usize>(&mut self, bytes: [u8; N]) {
+        self.values.extend_from_slice(&bytes);
+        self.valid();
+    }
+
+    /// Adds a value of any size.
+    ///
+    /// # Panics
+    /// Past 2 GiB in one batch, where offsets end.
+    #[inline]
+    pub fn push_bytes(&mut self, bytes: &[u8]) {
+        self.start_offsets();
+        self.values.extend_from_slice(bytes);
+        self.end_offset();
+        self.valid();
+    }
+
+    /// Adds a null to a column of booleans.
+    pub fn push_null_bit(&mut self) {
+        self.push_bit(false);
+        self.invalidate();
+    }
+
+    /// Adds a null to a column of values of a fixed size.
+    pub fn push_null_fixed<const N: usize>(&mut self) {
+        self.push_fixed([0; N]);
+        self.invalidate();
+    }
+
+    /// Adds a null to a column of values of any size.
+    pub fn push_null_bytes(&mut self) {
+        self.push_bytes(&[]);
+        self.invalidate();
+    }
+
+    /// Returns how many bytes the column holds so far.
+    pub fn size_bytes(&self) -> usize {
+        self.validity.len() + self.offsets.len() + self.values.len()
+    }
+
+    /// Returns the column, and starts another one.
+    pub fn take(&mut self) -> Column {
+        let Builder { validity, offsets, values, .. } = std::mem::take(self);
+        Column { validity, offsets, values }
+    }
+
+    #[inline]
+    fn valid(&mut self) {
+        if !self.validity.is_empty() {
+            if self.rows.is_multiple_of(8) {
+                self.validity.push(0);
+            }
+            self.validity[self.rows / 8] |= 1 << (self.rows % 8);
+        }
+        self.rows += 1;
+    }
+
+    /// Turns the row that was added last into a null.
+    fn invalidate(&mut self) {
+        if self.validity.is_empty() {
+            self.validity = vec![0xff; self.rows.div_ceil(8)];
+            // Bits past the last row stay zero, so that equal columns have equal bytes.
+            if !self.rows.is_multiple_of(8) {
+                self.validity[self.rows / 8] = (1 << (self.rows % 8)) - 1;
+            }
+        }
+        let row = self.rows - 1;
+        self.validity[row / 8] &= !(1 << (row % 8));
+    }
+
+    #[inline]
+    fn start_offsets(&mut self) {
+        if self.offsets.is_empty() {
+            self.offsets.extend_from_slice(&0i32.to_le_bytes());
+        }
+    }
+
+    #[inline]
+    fn end_offset(&mut self) {
+        let end = i32::try_from(self.values.len()).expect("a column of one batch holds at most 2 GiB");
+        self.offsets.extend_from_slice(&end.to_le_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Builder, Date, Decimal, Json, Time, Timestamp, Value, View};
+    use std::{borrow::Cow, fmt::Debug};
+
+    /// Writes values as a column and reads them again.
+    fn check<T: for<'a> Value<'a> + PartialEq + Debug>(values: &[T]) {
+        let mut builder = Builder::default();
+        values.iter().for_each(|v| v.write(&mut builder));
+        let column = builder.take();
+        assert_eq!(builder.size_bytes(), 0, "a taken builder starts again");
+        let view = View::new(&column);
+        for (row, value) in values.iter().enumerate() {
+            assert_eq!(&T::read(&view, row), value, "row {row}");
+        }
+    }
+
+    /// The same with a null in front, behind and between.
+    fn check_nulls<T: for<'a> Value<'a> + PartialEq + Debug + Clone>(values: &[T]) {
+        check(values);
+        let mut with_nulls = vec![None];
+        for _ in 0..4 {
+            with_nulls.extend(values.iter().cloned().flat_map(|v| [Some(v), None]));
+        }
+        check(&with_nulls);
+        with_nulls.remove(0);
+        check(&with_nulls);
+    }
+
+    #[test]
+    fn every_type_comes_back_as_it_was() {
+        check_nulls(&[true, false, true, true, false, false, true, false, true, true]);
+        check_nulls(&[0i32, -1, i32::MIN, i32::MAX]);
+        check_nulls(&[0i64, -1, i64::MIN, i64::MAX, (1 << 53) + 1]);
+        check_nulls(&[0f32, -0.5, f32::MAX, f32::INFINITY]);
+        check_nulls(&[0f64, -0.5, f64::MIN_POSITIVE, f64::NEG_INFINITY]);
+        check_nulls(&[Decimal::<38, 2>(0), Decimal(-1), Decimal(10i128.pow(38) - 1)]);
+        check_nulls(&[String::new(), "Müller".into(), "日本".into()]);
+        check_nulls(&[Json(r#"{"a":1}"#.to_owned()), Json("null".to_owned())]);
+        check_nulls(&[vec![], vec![0u8, 255], vec![1]]);
+        check_nulls(&[Date(-1), Date(20_000)]);
+        check_nulls(&[Time(0), Time(86_399_999_999)]);
+        check_nulls(&[Timestamp(-1), Timestamp(1_777_593_600_000_000)]);
+    }
+
+    #[test]
+    fn borrowed_text_and_bytes_are_written_as_owned_ones() {
+        let mut a = Builder::default();
+        let mut b = Builder::default();
+        for text in ["", "a", "bc"] {
+            text.write(&mut a);
+            Cow::Borrowed(text).write(&mut b);
+        }
+        assert_eq!(a.take(), b.take());
+        let mut c = Builder::default();
+        b"xy".as_slice().write(&mut c);
+        Json("1").write(&mut c);
+        let column = c.take();
+        assert_eq!(<&[u8]>::read(&View::new(&column), 0), b"xy");
+        assert_eq!(<Json<&str>>::read(&View::new(&column), 1), Json("1"));
+    }
+
+    #[test]
+    fn a_column_without_nulls_has_no_validity() {
+        let mut builder = Builder::default();
+        (0..9i64).for_each(|v| Some(v).write(&mut builder));
+        assert!(builder.take().validity.is_empty());
+    }
+
+    #[test]
+    fn bits_past_the_end_are_zero() {
+        let mut builder = Builder::default();
+        [Some(true), None, Some(true)].iter().for_each(|v| v.write(&mut builder));
+        let column = builder.take();
+        assert_eq!((column.validity, column.values), (vec![0b101], vec![0b101]));
+    }
+}
