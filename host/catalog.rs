@@ -13,6 +13,9 @@ use crate::{id::SnapshotId, store::Store, time::IngestTime};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use std::time::Duration;
 
+/// A value of one of our own tables.
+pub use rusqlite::types::Value as SqlValue;
+
 /// A catalog that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {

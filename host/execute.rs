@@ -312,7 +312,7 @@ impl Worker<'_> {
         self.timings.transform_ms += transform_ms;
         self.timings.dedup_ms += input_ms;
         self.timings.boundary_ms += instance.boundary_ns() as f64 / 1e6;
-        let log = instance.log_lines().iter().map(|l| format!("{} {}", l.level.name(), l.message)).collect();
+        let log = instance.log_lines().iter().map(|l| format!("{} {}", l.level, l.message)).collect();
         let mut results = Vec::with_capacity(balances.len());
         for (i, o) in balances {
             results.push((i.finish().map_err(query)?, o.finish().map_err(query)?));

@@ -31,3 +31,4 @@ pub mod plan;
 pub mod execute;
 pub mod check;
 pub mod publish;
+pub mod pipeline;

@@ -98,6 +98,7 @@ pub fn publish(store: &Store, catalog: &mut Catalog, manifest: &mut Manifest, fi
     let committed = catalog.commit(now, &author, &message, |commit| {
         let table = target_table(commit, manifest, fields)?;
         compare_with_base(commit, manifest, &table)?;
+        compare_columns(manifest, &table, &files)?;
         swap(commit, &mut published, &table, &files, now)
     });
     match committed {
@@ -186,6 +187,15 @@ fn compare_with_base(commit: &Commit, manifest: &Manifest, table: &Table) -> Res
         }
     }
     if changes.is_empty() { Ok(()) } else { Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes }) }
+}
+
+/// Staged files carry column ids: they must be the table's, also if another run has just created it.
+fn compare_columns(manifest: &Manifest, table: &Table, files: &[NewFile]) -> Result<(), PublishError> {
+    let known = |s: &crate::catalog::ColumnStats| table.columns.iter().any(|c| c.id == s.column_id && c.field.data_type == s.data_type);
+    if files.iter().flat_map(|f| &f.stats).all(known) {
+        return Ok(());
+    }
+    Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes: vec!["its columns were altered".into()] })
 }
 
 /// The swap: old files end, new ones begin, and everything that goes with it.

@@ -184,7 +184,7 @@ impl Sides<'_> {
     }
 
     fn any_differs(&self) -> String {
-        let differs: Vec<String> = (0..self.columns.len()).map(|i| format!("o{i} is distinct from p{i}")).collect();
+        let differs: Vec<String> = (0..self.columns.len()).map(|i| format!("(o{i} is distinct from p{i})")).collect();
         if differs.is_empty() { "false".into() } else { differs.join(" or ") }
     }
 

@@ -50,6 +50,17 @@ pub enum Level {
     Error,
 }
 
+impl std::fmt::Display for Level {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Level::Debug => "debug",
+            Level::Info => "info",
+            Level::Warn => "warn",
+            Level::Error => "error",
+        })
+    }
+}
+
 /// A line that a transform logged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogLine {

@@ -1,0 +1,514 @@
+//! THE MAIN PATH: one function per command, from a raw file to a published, proven partition.
+//! Never talks to a terminal and holds no rule of its own: each step is a noun, a door or a verb above.
+//! ingest → plan → execute → check → publish, with the manifest written along the way. Start reading here.
+
+mod error;
+mod prove;
+mod run;
+
+pub use error::{Error, ErrorKind};
+pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
+pub use run::{RunRequest, RunResult};
+
+use crate::{
+    catalog::{Catalog, CatalogError, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
+    config::{Dataset, MaxRejects, Project, Source, TransformRef},
+    id::{Digest, RunId, SnapshotId},
+    ingest::{self, Ingested},
+    manifest::{CheckRecord, Kind, Manifest, PartitionRecord, Status},
+    plan::{Facts, Plan, Request, plan},
+    publish,
+    query::{FileTable, Rows, Session, StateValue},
+    recover,
+    schema::envelope,
+    store::{self, Store, staging},
+    time::{Clock, EventTime},
+    transform::{Cache, Engine, Transform},
+    window::Calendar,
+};
+use std::{
+    cell::OnceCell,
+    path::{Path, PathBuf},
+};
+
+/// The name of the file that declares a project.
+pub const PROJECT_FILE: &str = "restitch.toml";
+
+/// How a command is to be carried out, whatever it is.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Who asks: the operator in manifests.
+    pub operator: String,
+    /// The clock.
+    pub clock: Clock,
+    /// Bytes that a run may hold, about.
+    pub memory_bytes: usize,
+    /// Tasks of a run at once.
+    pub workers: usize,
+}
+
+/// An open project with its warehouse.
+pub struct Workshop {
+    /// What restitch.toml declares.
+    pub project: Project,
+    /// How commands are carried out.
+    pub options: Options,
+    /// What dead processes had left, one line each.
+    pub findings: recover::Findings,
+    store: Store,
+    catalog: Catalog,
+    engine: OnceCell<Engine>,
+}
+
+/// A partition with its state, as `status` shows it.
+#[derive(Clone, Debug)]
+pub struct PartitionState {
+    /// What is published.
+    pub published: PublishedRow,
+    /// open, closed or final.
+    pub state: &'static str,
+    /// Whether late records wait for it.
+    pub dirty: bool,
+}
+
+/// What `status` says of a dataset.
+#[derive(Clone, Debug)]
+pub struct DatasetStatus {
+    /// Its name.
+    pub name: String,
+    /// Its source.
+    pub source: String,
+    /// The declared transform.
+    pub transform: TransformRef,
+    /// Published partitions.
+    pub partitions: Vec<PartitionState>,
+    /// Late records that wait, by partition.
+    pub waiting: Vec<QueueRow>,
+    /// Partitions that have records on time and were not built, or not since.
+    pub buildable: u64,
+}
+
+/// What `status` says of a source.
+#[derive(Clone, Debug)]
+pub struct SourceStatus {
+    /// Its name.
+    pub name: String,
+    /// Its watermark.
+    pub watermark: Option<WatermarkRow>,
+    /// Files landed, records, rejects.
+    pub landed: (i64, i64, i64),
+    /// Whether it has been silent for longer than `idle_after`.
+    pub idle: bool,
+}
+
+/// What `why` says of one partition.
+#[derive(Debug)]
+pub struct Why {
+    /// What is published now.
+    pub published: Option<PublishedRow>,
+    /// The runs that touched it, oldest first, with what each recorded.
+    pub runs: Vec<(RunRow, PartitionRecord)>,
+    /// Late records that came for it, oldest first.
+    pub late: Vec<QueueRow>,
+}
+
+/// A run with all of its manifest.
+#[derive(Debug)]
+pub struct ShownRun {
+    /// The row, its manifest complete.
+    pub row: RunRow,
+}
+
+/// Creates a project file and its warehouse in `root`; a project file that is there is used as it is.
+///
+/// # Errors
+/// There is a warehouse already, or the folder is not writable.
+pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
+    let file = root.join(PROJECT_FILE);
+    if !file.exists() {
+        store::write_new(&file, TEMPLATE.as_bytes())?;
+    }
+    let text = store::read_text(&file)?;
+    let project = Project::parse(&file.display().to_string(), &text)?;
+    let store = Store::new(root.join(&project.warehouse));
+    store.create_dir("data/main")?;
+    store.create_dir("transforms")?;
+    Catalog::create(&store, options.clock.now())?;
+    Ok(root.join(&project.warehouse))
+}
+
+/// What `init` writes where there is no project yet.
+const TEMPLATE: &str = include_str!("pipeline/template.toml");
+
+impl Workshop {
+    /// Opens the project in `root`, and takes back what dead processes left. A project whose warehouse is not there yet gets one.
+    ///
+    /// # Errors
+    /// restitch.toml is missing or wrong, or the warehouse is of another version.
+    pub fn open(root: &Path, options: Options) -> Result<Workshop, Error> {
+        let file = root.join(PROJECT_FILE);
+        let text = store::read_text(&file).map_err(|e| Error::NoProject { file: file.clone(), source: e })?;
+        let project = Project::parse(&file.display().to_string(), &text)?;
+        let store = Store::new(root.join(&project.warehouse));
+        if !store.exists(crate::catalog::FILE) {
+            init(root, &options)?;
+        }
+        let mut catalog = Catalog::open(&store)?;
+        let findings = recover::recover(&store, &mut catalog, options.clock.now())?;
+        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new() })
+    }
+
+    /// Lands files in the raw table of a source.
+    ///
+    /// # Errors
+    /// See [`ingest::ingest`].
+    pub fn ingest(&mut self, source: &str, files: &[PathBuf], max_rejects: Option<MaxRejects>, progress: &dyn ingest::Progress) -> Result<Ingested, Error> {
+        let source = self.project.source(source)?.clone();
+        let request = ingest::Request { files, max_rejects, operator: &self.options.operator, clock: self.options.clock };
+        Ok(ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?)
+    }
+
+    /// Returns the last watermarks of a source, newest first.
+    ///
+    /// # Errors
+    /// There is no such source.
+    pub fn watermarks(&mut self, source: &str, count: i64) -> Result<Vec<WatermarkRow>, Error> {
+        let name = self.project.source(source)?.name.clone();
+        Ok(self.catalog.read(|v| v.watermarks(&name, count))?)
+    }
+
+    /// Moves a watermark by hand.
+    ///
+    /// # Errors
+    /// It stands later already.
+    pub fn advance_watermark(&mut self, source: &str, to: EventTime) -> Result<WatermarkRow, Error> {
+        let source = self.project.source(source)?.clone();
+        Ok(ingest::advance_watermark(&self.store, &mut self.catalog, &source, to, &self.options.operator, self.options.clock)?)
+    }
+
+    fn engine(&self) -> Result<&Engine, Error> {
+        if self.engine.get().is_none() {
+            let engine = Engine::new(Cache::User).map_err(|source| Error::Component { file: "the engine".into(), source })?;
+            self.engine.set(engine).ok();
+        }
+        Ok(self.engine.get().expect("BUG: it was set"))
+    }
+
+    /// Registers a component as name@version, for ever.
+    ///
+    /// # Errors
+    /// It is no transform, or the version is bound to other bytes.
+    pub fn add_transform(&mut self, file: &Path) -> Result<(TransformRow, bool), Error> {
+        let bytes = store::read_bytes(file)?;
+        let component = |source| Error::Component { file: file.display().to_string(), source };
+        let transform = self.engine()?.load(&bytes).map_err(component)?;
+        let d = transform.descriptor();
+        let row = TransformRow {
+            name: d.name.clone(),
+            version: d.version.clone(),
+            digest: transform.digest(),
+            size_bytes: bytes.len() as i64,
+            descriptor: serde_json::to_string(d).map_err(|e| Error::Internal(e.to_string()))?,
+            added: (self.options.clock.now(), self.options.operator.clone()),
+        };
+        self.store.put(&component_path(row.digest), &bytes)?;
+        self.catalog.record(|r| match r.view().transform(&row.name, &row.version)? {
+            Some(old) if old.digest == row.digest => Ok((old, false)),
+            Some(old) => Err(Error::Rebound { transform: format!("{}@{}", row.name, row.version), bound: old.digest, offered: row.digest }),
+            None => {
+                r.put_transform(&row)?;
+                Ok((row.clone(), true))
+            }
+        })
+    }
+
+    /// Returns the registered transforms.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn transforms(&mut self) -> Result<Vec<TransformRow>, Error> {
+        Ok(self.catalog.read(|v| v.transforms())?)
+    }
+
+    /// Returns one registered transform.
+    ///
+    /// # Errors
+    /// There is none of that name and version.
+    pub fn transform_row(&mut self, reference: &TransformRef) -> Result<TransformRow, Error> {
+        let rows = self.transforms()?;
+        let found = rows.iter().find(|t| t.name == reference.name && t.version == reference.version).cloned();
+        found.ok_or_else(|| crate::config::Unknown::new("transform", &reference.to_string(), rows.iter().map(|t| format!("{}@{}", t.name, t.version))).into())
+    }
+
+    /// Loads pinned bytes, which are checked against their hash.
+    fn load(&self, digest: Digest) -> Result<Transform, Error> {
+        let path = component_path(digest);
+        let bytes = self.store.read(&path)?;
+        let found = Digest::of(&bytes);
+        if found != digest {
+            return Err(Error::Damaged { path, found, recorded: digest });
+        }
+        self.engine()?.load(&bytes).map_err(|source| Error::Component { file: path, source })
+    }
+
+    /// Returns what is known of a dataset at one snapshot.
+    fn facts(&mut self, dataset: &Dataset, transform_digest: Digest, at: Option<SnapshotId>) -> Result<(Facts, SnapshotId), Error> {
+        let source = self.project.source(&dataset.input)?.clone();
+        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+        self.catalog.read(|v| {
+            let latest = v.latest()?;
+            let input_snapshot = at.unwrap_or(latest);
+            if input_snapshot > latest || input_snapshot.0 < 0 {
+                return Err(Error::Snapshot { asked: input_snapshot, latest });
+            }
+            let table = v.table(&source.table(), input_snapshot)?;
+            let files = match &table {
+                Some(table) => v.files(table, input_snapshot, table.column_id(envelope::EVENT_TIME))?,
+                None => Vec::new(),
+            };
+            let facts = Facts {
+                calendar,
+                input_snapshot,
+                transform_digest,
+                cutoffs: v.watermark(&source.name)?.map(|w| w.cutoffs),
+                published: v.published(&dataset.name, None)?,
+                slots: v.slots(&source.name, input_snapshot, None)?,
+                queue: v.queue(&dataset.name, None)?,
+                files,
+            };
+            Ok((facts, latest))
+        })
+    }
+
+    /// Returns the plan of a request, and the dataset's declaration that it stands on.
+    ///
+    /// # Errors
+    /// See [`plan::plan`]; the dataset or its transform is not known.
+    pub fn plan(&mut self, request: &RunRequest) -> Result<Plan, Error> {
+        let dataset = self.dataset(request)?;
+        let row = self.transform_row(&dataset.transform)?;
+        let (facts, _) = self.facts(&dataset, row.digest, request.snapshot)?;
+        Ok(plan(&facts, &self.plan_request(request, &dataset)?)?)
+    }
+
+    /// The dataset as declared, with what the request overrides.
+    fn dataset(&self, request: &RunRequest) -> Result<Dataset, Error> {
+        let mut dataset = self.project.dataset(&request.dataset)?.clone();
+        if let Some(transform) = &request.transform {
+            dataset.transform = transform.clone();
+        }
+        Ok(dataset)
+    }
+
+    fn plan_request(&self, request: &RunRequest, dataset: &Dataset) -> Result<Request, Error> {
+        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+        let window = match (&request.start, &request.end) {
+            (Some(start), Some(end)) => Some(calendar.resolve(start, end)?),
+            (Some(start), None) | (None, Some(start)) if calendar.parse(start).is_some() => Some(calendar.resolve(start, start)?),
+            (None, None) => None,
+            _ => return Err(Error::Usage { message: "a window needs --start and --end".into(), hint: None }),
+        };
+        Ok(Request { kind: request.kind, window, only: request.only, partitions_max: request.partitions_max, bytes_max: request.bytes_max })
+    }
+
+    /// Publishes a run that was staged.
+    ///
+    /// # Errors
+    /// It is not staged; a staged file was changed; the ground moved.
+    pub fn publish(&mut self, run: RunId) -> Result<Manifest, Error> {
+        self.publish_staged(run)
+    }
+
+    /// Throws a staged or rejected run away.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn discard(&mut self, run: RunId) -> Result<Manifest, Error> {
+        let mut manifest = self.show(run)?.row.manifest;
+        if !crate::catalog::is_pending(manifest.status) {
+            return Err(publish::PublishError::Status { run, status: manifest.status.name(), wanted: "staged or rejected" }.into());
+        }
+        manifest.status = Status::Discarded;
+        manifest.partitions.iter_mut().for_each(|p| p.files.clear());
+        let now = self.options.clock.now();
+        self.catalog.record(|r| crate::catalog::StateWrite::put_run(r, &manifest, Some(now)))?;
+        self.store.remove_dir(&staging(&run.to_string()))?;
+        Ok(manifest)
+    }
+
+    /// Restores what was before a run.
+    ///
+    /// # Errors
+    /// See [`publish::rollback`].
+    pub fn rollback(&mut self, run: RunId, force: bool, reason: Option<String>) -> Result<Manifest, Error> {
+        let undone = self.show(run)?.row.manifest;
+        let now = self.options.clock.now();
+        let operator = self.options.operator.clone();
+        let rolled = publish::rollback(&self.store, &mut self.catalog, &undone, force, now, |catalog, partitions| {
+            catalog.record(|r| {
+                let base = r.view().latest()?;
+                r.new_run(now, |id| Manifest {
+                    run: id,
+                    kind: Kind::Rollback,
+                    status: Status::Running,
+                    operator,
+                    reason,
+                    of_run: Some(run),
+                    base_snapshot: base,
+                    published_snapshot: None,
+                    inputs: Vec::new(),
+                    partitions,
+                    checks: Vec::new(),
+                    checksum: None,
+                    timings: Default::default(),
+                    log: Vec::new(),
+                    error: None,
+                    ..undone.clone()
+                })
+            })
+        })?;
+        Ok(rolled)
+    }
+
+    /// Returns the last runs, newest first.
+    ///
+    /// # Errors
+    /// There is no such dataset.
+    pub fn runs(&mut self, dataset: Option<&str>, count: i64) -> Result<Vec<RunRow>, Error> {
+        if let Some(dataset) = dataset {
+            self.project.dataset(dataset)?;
+        }
+        Ok(self.catalog.read(|v| v.runs(dataset, count))?)
+    }
+
+    /// Returns a run with its whole manifest.
+    ///
+    /// # Errors
+    /// There is no such run.
+    pub fn show(&mut self, run: RunId) -> Result<ShownRun, Error> {
+        self.catalog.read(|v| shown(&v, run))
+    }
+
+    /// Returns what changed a partition, and which late records came for it.
+    ///
+    /// # Errors
+    /// There is no such dataset, or the name is not one of its partitions'.
+    pub fn why(&mut self, dataset: &str, partition: &str) -> Result<Why, Error> {
+        let dataset = self.project.dataset(dataset)?.clone();
+        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+        let window = calendar.parse(partition).ok_or_else(|| Error::NoPartition { dataset: dataset.name.clone(), partition: partition.into(), grain: dataset.grain })?;
+        self.catalog.read(|v| {
+            Ok(Why {
+                published: v.published_at(&dataset.name, window.start())?,
+                runs: v.partition_history(&dataset.name, partition)?,
+                late: v.queue(&dataset.name, Some(window))?,
+            })
+        })
+    }
+
+    /// Returns the state of one dataset, or of all.
+    ///
+    /// # Errors
+    /// There is no such dataset.
+    pub fn status(&mut self, dataset: Option<&str>) -> Result<(Vec<SourceStatus>, Vec<DatasetStatus>), Error> {
+        let chosen: Vec<Dataset> = match dataset {
+            Some(name) => vec![self.project.dataset(name)?.clone()],
+            None => self.project.datasets.values().cloned().collect(),
+        };
+        let now = self.options.clock.now();
+        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| d.input == s.name || d.lookups.values().any(|l| *l == s.name));
+        let mut sources = Vec::new();
+        for source in self.project.sources.values().filter(used) {
+            let (watermark, landed) = self.catalog.read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?)))?;
+            let idle = watermark.as_ref().is_some_and(|w| source.policy.idle_after.is_some_and(|s| s.after(EventTime(w.at.0), source.time_zone).0 < now.0));
+            sources.push(SourceStatus { name: source.name.clone(), watermark, landed, idle });
+        }
+        let mut datasets = Vec::new();
+        for d in chosen {
+            let digest = self.transform_row(&d.transform).map_or(Digest([0; 32]), |t| t.digest);
+            let (facts, _) = self.facts(&d, digest, None)?;
+            let built = plan(&facts, &Request { kind: Kind::Run, window: None, only: None, partitions_max: None, bytes_max: None })?;
+            datasets.push(dataset_status(&d, &facts, built.partition_count()));
+        }
+        Ok((sources, datasets))
+    }
+
+    /// Runs SQL over the tables of the lake at a snapshot, and over restitch's own.
+    ///
+    /// # Errors
+    /// The SQL is wrong, or it is not a query.
+    pub fn query(&mut self, sql: &str, at: Option<SnapshotId>) -> Result<Rows, Error> {
+        let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path("staging")))?;
+        let store = self.store.clone();
+        let mentioned = |name: &str| sql.contains(name) || sql.to_lowercase().contains("information_schema") || sql.to_lowercase().contains("show tables");
+        self.catalog.read(|v| {
+            let latest = v.latest()?;
+            let at = at.unwrap_or(latest);
+            if at > latest {
+                return Err(Error::Snapshot { asked: at, latest });
+            }
+            for name in v.table_names(at)? {
+                let Some(table) = v.table(&name, at)?.filter(|_| mentioned(&name)) else { continue };
+                let files = v.files(&table, at, None)?;
+                if files.iter().any(|f| f.partial_max.is_some_and(|m| m > at)) {
+                    return Err(Error::Merged { table: name, at });
+                }
+                let files = files.iter().map(|f| (store.path(&f.path), f.bytes as u64)).collect();
+                session.register_files(FileTable { name, fields: table.fields(), files })?;
+            }
+            for name in v.state_tables()?.into_iter().filter(|n| mentioned(n)) {
+                let (columns, rows) = v.state_table(&name)?;
+                let rows = rows.into_iter().map(|r| r.into_iter().map(state_value).collect()).collect();
+                session.register_rows(&name, &columns, rows)?;
+            }
+            Ok::<_, Error>(())
+        })?;
+        Ok(session.sql(sql)?)
+    }
+
+    /// Returns what the checks of a run measured.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn checks(&mut self, run: RunId) -> Result<Vec<CheckRecord>, Error> {
+        Ok(self.catalog.read(|v| v.checks(run))?)
+    }
+}
+
+fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {
+    let Some(mut row) = v.run(run)? else { return Err(Error::NoRun { run }) };
+    row.manifest.partitions = v.run_partitions(run)?;
+    row.manifest.checks = v.checks(run)?;
+    Ok(ShownRun { row })
+}
+
+fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64) -> DatasetStatus {
+    let state = |p: &PublishedRow| match facts.cutoffs {
+        Some(c) if p.window.end() <= c.approval => "final",
+        Some(c) if p.window.end() <= c.late => "closed",
+        _ => "open",
+    };
+    let read = |start| facts.published.iter().find(|p| p.window.start() == start).map(|p| p.input_snapshot);
+    let waiting: Vec<QueueRow> = facts.queue.iter().filter(|q| read(q.window.start()).is_none_or(|s| q.snapshot > s)).cloned().collect();
+    let partitions = facts
+        .published
+        .iter()
+        .map(|p| PartitionState { published: p.clone(), state: state(p), dirty: waiting.iter().any(|q| q.window == p.window) })
+        .collect();
+    DatasetStatus { name: d.name.clone(), source: d.input.clone(), transform: d.transform.clone(), partitions, waiting, buildable }
+}
+
+fn state_value(value: crate::catalog::SqlValue) -> StateValue {
+    use crate::catalog::SqlValue;
+    match value {
+        SqlValue::Null => StateValue::Null,
+        SqlValue::Integer(i) => StateValue::Int(i),
+        SqlValue::Real(f) => StateValue::Real(f),
+        SqlValue::Text(t) => StateValue::Text(t),
+        SqlValue::Blob(b) => StateValue::Blob(b),
+    }
+}
+
+fn component_path(digest: Digest) -> String {
+    format!("transforms/{digest}.wasm")
+}

@@ -1,0 +1,202 @@
+//! What can go wrong in a command, with its exit code and its way out.
+//! Never a catch-all: each variant is an operation's own error, or one that only the pipeline can make.
+
+use crate::{
+    catalog::CatalogError,
+    check::CheckError,
+    config::{ConfigError, TransformRef, Unknown},
+    datafile::DataFileError,
+    execute::ExecuteError,
+    id::{Digest, RunId, SnapshotId},
+    ingest::IngestError,
+    plan::PlanError,
+    publish::PublishError,
+    query::QueryError,
+    recover::RecoverError,
+    schema::Field,
+    store::StoreError,
+    transform::TransformError,
+    window::{Grain, WindowError},
+};
+use std::path::PathBuf;
+
+/// The kinds of failure that a user meets: the exit codes of the command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ErrorKind {
+    /// 1: it failed, nothing was published.
+    Failed,
+    /// 2: usage or configuration.
+    Usage,
+    /// 3: validation refused.
+    Validation,
+    /// 4: the ground moved: plan again.
+    Conflict,
+    /// 5: somebody has to approve.
+    Approval,
+}
+
+impl ErrorKind {
+    /// Returns the exit code.
+    pub fn code(self) -> u8 {
+        match self {
+            ErrorKind::Failed => 1,
+            ErrorKind::Usage => 2,
+            ErrorKind::Validation => 3,
+            ErrorKind::Conflict => 4,
+            ErrorKind::Approval => 5,
+        }
+    }
+}
+
+/// What went wrong in a command. Nothing was published.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)]
+pub enum Error {
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    #[error(transparent)]
+    Unknown(#[from] Unknown),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    #[error(transparent)]
+    DataFile(#[from] DataFileError),
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    #[error(transparent)]
+    Ingest(#[from] IngestError),
+    #[error(transparent)]
+    Window(#[from] WindowError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+    #[error(transparent)]
+    Check(#[from] CheckError),
+    #[error(transparent)]
+    Publish(#[from] PublishError),
+    #[error(transparent)]
+    Query(#[from] QueryError),
+    /// There is no restitch.toml.
+    #[error("there is no project here: {} cannot be read", file.display())]
+    NoProject { file: PathBuf, source: StoreError },
+    /// Words of a command that do not fit together.
+    #[error("{message}")]
+    Usage { message: String, hint: Option<String> },
+    /// A component was refused.
+    #[error("{file}")]
+    Component { file: String, source: TransformError },
+    /// A version is bound to other bytes.
+    #[error("{transform} is bound to {} for ever; the file offered is {}", bound.short(), offered.short())]
+    Rebound { transform: String, bound: Digest, offered: Digest },
+    /// A stored file is not what was stored.
+    #[error("{path} is damaged: its SHA-256 is {found}, recorded was {recorded}")]
+    Damaged { path: String, found: Digest, recorded: Digest },
+    /// A snapshot that is not there.
+    #[error("there is no snapshot {asked}; the latest is {latest}")]
+    Snapshot { asked: SnapshotId, latest: SnapshotId },
+    /// A run that is not there.
+    #[error("there is no run {run}")]
+    NoRun { run: RunId },
+    /// A name that is not a partition's.
+    #[error("{partition:?} is not a {grain} partition of {dataset}")]
+    NoPartition { dataset: String, partition: String, grain: Grain },
+    /// Nothing was ever landed.
+    #[error("nothing was landed in {source_name} yet")]
+    NoInput { source_name: String },
+    /// The transform does not fit the dataset.
+    #[error("dataset {dataset} and transform {transform} do not fit: {problem}")]
+    Fit { dataset: String, transform: TransformRef, problem: String, hint: Option<String> },
+    /// The published table has other columns than the transform gives.
+    #[error("column {} of {dataset} is {found} in the published table, but the transform gives {}", field.name, field.data_type)]
+    Evolution { dataset: String, field: Field, found: String },
+    /// Checks said no.
+    #[error("run {run} was rejected: {} failed", failed.join(", "))]
+    Rejected { run: RunId, failed: Vec<String> },
+    /// The kind of run has nothing to replay.
+    #[error("run {run} is a {kind}: it computed nothing that could be replayed")]
+    NotReplayable { run: RunId, kind: &'static str },
+    /// A replay gave something else.
+    #[error("the replay of {run} differs in {} partition(s): {}", partitions.len(), partitions.join(", "))]
+    Differs { run: RunId, partitions: Vec<String> },
+    /// A proof failed.
+    #[error("run {run} is not proven: {}", failed.join("; "))]
+    Unproven { run: RunId, failed: Vec<String> },
+    /// Compaction by another tool has merged snapshots.
+    #[error("files of {table} were merged after snapshot {at} by another tool; read it with that tool")]
+    Merged { table: String, at: SnapshotId },
+    /// Staged output without its description.
+    #[error("the staged files of {run} are not described: {what}")]
+    Staging { run: RunId, what: String },
+    /// Only old late records wait, and they need somebody's word.
+    #[error("{} partition(s) wait for approval: {}", partitions.len(), partitions.join(", "))]
+    Approval { dataset: String, partitions: Vec<String> },
+    /// Our own bug.
+    #[error("BUG: {0}")]
+    Internal(String),
+}
+
+impl Error {
+    /// Returns the kind, which is the exit code.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Config(_) | Error::Unknown(_) | Error::Window(_) | Error::Plan(_) | Error::NoProject { .. } | Error::Usage { .. } => ErrorKind::Usage,
+            Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => ErrorKind::Usage,
+            Error::Rebound { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => ErrorKind::Usage,
+            Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Column { .. }) => ErrorKind::Usage,
+            Error::Query(QueryError::Sql { .. }) => ErrorKind::Usage,
+            Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
+            Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
+            Error::Rejected { .. } | Error::Unproven { .. } | Error::Differs { .. } | Error::Ingest(IngestError::TooManyRejects { .. }) => ErrorKind::Validation,
+            Error::Publish(PublishError::Conflict { .. } | PublishError::Replaced { .. }) | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
+            Error::Approval { .. } => ErrorKind::Approval,
+            _ => ErrorKind::Failed,
+        }
+    }
+
+    /// Returns the way out, where there is one to name.
+    pub fn hint(&self) -> Option<String> {
+        let text = |s: &str| Some(s.to_owned());
+        match self {
+            Error::Config(e) => e.hint.clone(),
+            Error::Unknown(e) if e.kind == "transform" && e.hint.starts_with("no transform") => text("register one with `restitch transform add FILE.wasm`"),
+            Error::Unknown(e) => Some(e.hint.clone()),
+            Error::NoProject { .. } => text("`restitch init` makes a project here; -C FOLDER names another folder"),
+            Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
+            Error::Component { source, .. } => source.hint(),
+            Error::Execute(ExecuteError::Transform { source, .. }) => source.hint(),
+            Error::Rebound { .. } => text("give the new bytes a new version"),
+            Error::Window(e) | Error::Plan(PlanError::Window(e)) => window_hint(e),
+            Error::Plan(PlanError::Unbounded) => text("name the range, like --start 2026-05-01 --end 2026-05-02 (both days included)"),
+            Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
+            Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
+            Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
+            Error::NoRun { .. } => text("`restitch runs` lists them"),
+            Error::Rejected { run, .. } => Some(format!("`restitch show {run}` shows what was measured; `restitch discard {run}` removes the staged rows")),
+            Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
+            Error::Publish(PublishError::Replaced { .. }) => text("roll the later runs back first, or say --force"),
+            Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
+            Error::Ingest(IngestError::Conflict { .. }) => text("ingest again; what is landed already will be recognised"),
+            Error::Ingest(IngestError::Changed { .. }) => text("ingest the file when its writer is done"),
+            Error::Ingest(IngestError::TooManyRejects { first, .. }) => Some(format!("--max-rejects raises the bound for one ingest; the first are\n{}", first.join("\n"))),
+            Error::Ingest(IngestError::Column { .. }) => text("give the changed column a new name; the table keeps the old one"),
+            Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
+            Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
+            Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
+            Error::Catalog(CatalogError::ForeignRows { .. }) => text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)"),
+            Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
+            Error::Approval { dataset, .. } => Some(format!("name them to recompute them: `restitch backfill {dataset} --start … --end … --reason …`")),
+            Error::NotReplayable { .. } => text("replay the run that computed the rows"),
+            _ => None,
+        }
+    }
+}
+
+fn window_hint(e: &WindowError) -> Option<String> {
+    match e {
+        WindowError::Unaligned { whole: (first, last), .. } => Some(format!("whole partitions are swapped: --start {first} --end {last}")),
+        WindowError::Reversed { .. } => Some("dates are inclusive, so --start and --end may be the same day".into()),
+        _ => None,
+    }
+}

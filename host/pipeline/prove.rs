@@ -1,0 +1,292 @@
+//! Proof: an old run computed again from its pinned parts, and the three things that `verify` shows (R30).
+//! Never publishes, never looks at restitch.toml for anything that the manifest pins.
+
+use super::{Error, Workshop, run::compute};
+use crate::{
+    catalog::{CatalogError, StateWrite},
+    config::{Dataset, TransformRef},
+    execute::{Computed, Progress},
+    id::{Digest, RunId, SnapshotId},
+    manifest::{Kind, Manifest, Mode, PartitionRecord, Status, Timings, checksum_of},
+    plan::{PlannedPartition, Reason, records_by_partition},
+    publish::PublishError,
+    schema::PARTITION,
+    store::staging,
+    time::EventTime,
+    window::Window,
+};
+use std::{
+    collections::{BTreeMap, HashSet},
+    time::Instant,
+};
+
+/// One partition, published and computed again.
+#[derive(Clone, Debug)]
+pub struct PartitionProof {
+    /// Its name.
+    pub partition: String,
+    /// The checksum in the run's manifest.
+    pub published: Option<Digest>,
+    /// The checksum now.
+    pub replayed: Option<Digest>,
+    /// Rows now.
+    pub rows: u64,
+    /// Checksum of the records read, in the manifest and now: tells a changed input from a changed result.
+    pub input_equal: bool,
+}
+
+impl PartitionProof {
+    /// Returns whether both are the same, bit for bit.
+    pub fn equal(&self) -> bool {
+        self.published.is_some() && self.published == self.replayed
+    }
+}
+
+/// An old run, computed again.
+#[derive(Debug)]
+pub struct Replayed {
+    /// The replay's own manifest.
+    pub manifest: Manifest,
+    /// The run that it repeats.
+    pub of: RunId,
+    /// Its partitions.
+    pub partitions: Vec<PartitionProof>,
+}
+
+/// Late records of the window: each is read once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LateProof {
+    /// Late records that the ingests counted for these partitions.
+    pub records: u64,
+    /// Late records that the rerun read.
+    pub counted: u64,
+}
+
+/// All partitions that the run did not name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct OthersProof {
+    /// How many there are that were published before it and still stand.
+    pub partitions: u64,
+    /// Files whose bytes were hashed.
+    pub files: u64,
+    /// Partitions whose files began or ended with the run, or whose bytes are not what was recorded.
+    pub changed: Vec<String>,
+}
+
+/// The three proofs.
+#[derive(Debug)]
+pub struct Proof {
+    /// The run.
+    pub run: RunId,
+    /// First: a dry rerun gives the published checksums.
+    pub rerun: Vec<PartitionProof>,
+    /// Second: late records are counted exactly once.
+    pub late: LateProof,
+    /// Third: all other partitions are unchanged.
+    pub others: OthersProof,
+    /// What is not proven, in words; empty if all is.
+    pub failed: Vec<String>,
+}
+
+impl Workshop {
+    /// Computes an old run again as it was: pinned bytes, input, parameters, clock and seed.
+    ///
+    /// # Errors
+    /// It computed nothing, a pinned part is damaged or gone, or the result differs.
+    pub fn replay(&mut self, run: RunId, progress: &dyn Progress) -> Result<Replayed, Error> {
+        let began = Instant::now();
+        let old = self.replayable(run)?;
+        let started = self.options.clock.now();
+        let versions = self.versions()?;
+        let operator = self.options.operator.clone();
+        let planned: Vec<PartitionRecord> = old.partitions.iter().map(|p| PartitionRecord { files: Vec::new(), ..p.clone() }).collect();
+        let fresh = Manifest {
+            kind: Kind::Replay,
+            status: Status::Running,
+            mode: Mode::DryRun,
+            operator,
+            reason: None,
+            of_run: Some(run),
+            published_snapshot: None,
+            partitions: planned,
+            checks: Vec::new(),
+            checksum: None,
+            timings: Timings::default(),
+            versions,
+            log: Vec::new(),
+            error: None,
+            ..old.clone()
+        };
+        let mut manifest = self.catalog.record(|r| r.new_run(started, |id| Manifest { run: id, ..fresh }))?;
+        let owner = manifest.run.to_string();
+        let claim = self.store.claim(&owner)?;
+        let computed = self.recompute(&old, &owner, progress);
+        self.store.remove_dir(&staging(&owner)).ok();
+        drop(claim);
+        manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        let result = computed.map(|(computed, timings)| {
+            let proofs = compare(&old, &computed);
+            manifest.timings = Timings { wall_ms: manifest.timings.wall_ms, ..timings };
+            manifest.partitions = computed.into_iter().map(|c| c.record).collect();
+            manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
+            manifest.status = Status::Done;
+            proofs
+        });
+        let result = result.and_then(|proofs| {
+            let differing: Vec<String> = proofs.iter().filter(|p| !p.equal()).map(differs).collect();
+            if differing.is_empty() { Ok(proofs) } else { Err(Error::Differs { run, partitions: differing }) }
+        });
+        if let Err(e) = &result {
+            (manifest.status, manifest.error) = (Status::Failed, Some(e.to_string()));
+        }
+        let now = self.options.clock.now();
+        self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
+        result.map(|partitions| Replayed { manifest, of: run, partitions })
+    }
+
+    fn replayable(&mut self, run: RunId) -> Result<Manifest, Error> {
+        let old = self.show(run)?.row.manifest;
+        if old.kind == Kind::Rollback {
+            return Err(Error::NotReplayable { run, kind: old.kind.name() });
+        }
+        if matches!(old.status, Status::Failed | Status::Running) {
+            return Err(PublishError::Status { run, status: old.status.name(), wanted: "a run that was computed" }.into());
+        }
+        Ok(old)
+    }
+
+    fn recompute(&mut self, old: &Manifest, owner: &str, progress: &dyn Progress) -> Result<(Vec<Computed>, Timings), Error> {
+        let recipe = old.recipe.clone();
+        let transform = self.load(recipe.transform_digest)?;
+        let slots = self.catalog.read(|v| v.slots(&recipe.source, recipe.input_snapshot, None))?;
+        let records = records_by_partition(recipe.calendar(), &slots);
+        let partitions = planned(old)?;
+        let prepared = self.prepare(recipe, transform, &without_checks(old)?)?;
+        let limits = (self.options.memory_bytes, self.options.workers);
+        compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress)
+    }
+
+    /// Shows three things of a published run: a rerun gives its checksums, late records count once, nothing else changed.
+    ///
+    /// # Errors
+    /// It is not published, or something needed for a proof cannot be read. A proof that fails is in the result.
+    pub fn verify(&mut self, run: RunId, progress: &dyn Progress) -> Result<Proof, Error> {
+        let manifest = self.show(run)?.row.manifest;
+        let Some(published) = manifest.published_snapshot else {
+            return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "published" }.into());
+        };
+        let old = self.replayable(run)?;
+        let owner = format!("verify-{}", uuid::Uuid::new_v4());
+        let claim = self.store.claim(&owner)?;
+        let computed = self.recompute(&old, &owner, progress);
+        self.store.remove_dir(&staging(&owner)).ok();
+        drop(claim);
+        let (computed, _) = computed?;
+        let rerun = compare(&old, &computed);
+        let late = self.late_proof(&old, &computed)?;
+        let others = self.others_proof(&manifest, published)?;
+        let mut failed: Vec<String> = rerun.iter().filter(|p| !p.equal()).map(differs).collect();
+        if late.records != late.counted {
+            failed.push(format!("{} late records were landed for these partitions, {} were read", late.records, late.counted));
+        }
+        failed.extend(others.changed.iter().map(|c| format!("outside the run: {c}")));
+        Ok(Proof { run, rerun, late, others, failed })
+    }
+
+    /// What the ingests counted, against what the rerun read: two independent counts.
+    fn late_proof(&mut self, old: &Manifest, computed: &[Computed]) -> Result<LateProof, Error> {
+        let recipe = &old.recipe;
+        let slots = self.catalog.read(|v| v.slots(&recipe.source, recipe.input_snapshot, None))?;
+        let mut windows: Vec<Window> = planned(old)?.into_iter().map(|p| p.window).collect();
+        windows.sort();
+        let mut router = crate::raw::Router::new(windows);
+        let landed = slots.iter().filter(|s| router.find(s.start).is_some()).map(|s| s.late as u64).sum();
+        let read = computed.iter().map(|c| c.record.late).sum();
+        // A filter leaves records out on purpose: then only what it let through can be compared with itself.
+        let records = if recipe.filter.is_some() { read } else { landed };
+        Ok(LateProof { records, counted: read })
+    }
+
+    fn others_proof(&mut self, manifest: &Manifest, published: SnapshotId) -> Result<OthersProof, Error> {
+        let own: HashSet<&str> = manifest.partitions.iter().map(|p| p.partition.as_str()).collect();
+        let dataset = &manifest.recipe.dataset;
+        let mut others = OthersProof { partitions: 0, files: 0, changed: Vec::new() };
+        let (touched, standing) = self.catalog.read(|v| {
+            let latest = v.latest()?;
+            let Some(table) = v.table(dataset, latest)? else { return Ok::<_, CatalogError>((Vec::new(), Vec::new())) };
+            let touched = v.partitions_changed_at(&table, published)?;
+            let mut standing = Vec::new();
+            let mut records: BTreeMap<RunId, Vec<PartitionRecord>> = BTreeMap::new();
+            for p in v.published(dataset, None)?.into_iter().filter(|p| p.published_snapshot < published && !own.contains(p.partition.as_str())) {
+                if !records.contains_key(&p.run) {
+                    records.insert(p.run, v.run_partitions(p.run)?);
+                }
+                let files = records[&p.run].iter().find(|r| r.partition == p.partition).map(|r| r.files.clone()).unwrap_or_default();
+                let live: Vec<String> = v.partition_files(&table, latest, &p.partition)?.into_iter().map(|f| f.path).collect();
+                standing.push((p.partition, files, live));
+            }
+            Ok((touched, standing))
+        })?;
+        for name in touched.into_iter().filter(|t| t.as_deref().is_none_or(|t| !own.contains(t))) {
+            others.changed.push(format!("{PARTITION} {} changed with the run", name.as_deref().unwrap_or("(none)")));
+        }
+        for (partition, files, live) in standing {
+            others.partitions += 1;
+            if files.iter().map(|f| &f.path).ne(live.iter()) {
+                others.changed.push(format!("partition {partition} has other files than its run recorded"));
+                continue;
+            }
+            for file in files {
+                others.files += 1;
+                match self.store.digest(&file.path) {
+                    Ok((digest, _)) if digest == file.digest => {}
+                    Ok(_) => others.changed.push(format!("{} is not what was published: its bytes changed", file.path)),
+                    Err(e) => others.changed.push(format!("{e}: {}", e.source)),
+                }
+            }
+        }
+        Ok(others)
+    }
+}
+
+fn planned(old: &Manifest) -> Result<Vec<PlannedPartition>, Error> {
+    let window = |p: &PartitionRecord| Window::new(EventTime(p.start_us), EventTime(p.end_us));
+    old.partitions.iter().map(|p| Ok(PlannedPartition { name: p.partition.clone(), window: window(p)?, reason: Reason::Forced })).collect()
+}
+
+/// The dataset that a recipe describes: a replay measures nothing but checksums.
+fn without_checks(old: &Manifest) -> Result<Dataset, Error> {
+    let r = &old.recipe;
+    Ok(Dataset {
+        name: r.dataset.clone(),
+        input: r.source.clone(),
+        lookups: r.lookups.clone(),
+        transform: TransformRef::parse(&r.transform).ok_or_else(|| Error::Internal(format!("{:?} is pinned as a transform", r.transform)))?,
+        params: r.parameters.clone(),
+        grain: r.grain,
+        time_zone: r.time_zone,
+        key: r.key.clone(),
+        dedup: r.dedup.clone(),
+        checks: Vec::new(),
+        limits: r.limits,
+    })
+}
+
+fn compare(old: &Manifest, computed: &[Computed]) -> Vec<PartitionProof> {
+    old.partitions
+        .iter()
+        .zip(computed)
+        .map(|(before, now)| PartitionProof {
+            partition: before.partition.clone(),
+            published: before.checksum,
+            replayed: now.record.checksum,
+            rows: now.record.rows,
+            input_equal: before.input_checksum == now.record.input_checksum,
+        })
+        .collect()
+}
+
+fn differs(p: &PartitionProof) -> String {
+    let what = if p.input_equal { "the same records gave other rows" } else { "it read other records" };
+    format!("{} ({what})", p.partition)
+}

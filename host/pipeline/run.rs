@@ -1,0 +1,465 @@
+//! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
+//! Never publishes what a check refused, and leaves a manifest however it ends.
+
+use super::{Error, Workshop};
+use crate::{
+    catalog::{LiveFile, PublishedRow, StateWrite, Table, TableColumn, View},
+    check::{self, Checked, Subject},
+    config::{CheckKind, Dataset, Project, Source, TransformRef, nearest},
+    datafile::Written,
+    execute::{self, Job, Progress, cut, execute, output_fields, read_lookup},
+    id::{RunId, SnapshotId},
+    manifest::{InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
+    plan::{Plan, PlannedPartition, Reason, plan, records_by_partition},
+    publish::{self, PublishError},
+    query::{Aggregate, Filter},
+    raw::RawInput,
+    schema::{DataType, Field, envelope},
+    store::{Store, staging},
+    time::EventTime,
+    transform::{CONTRACT, Descriptor, Transform},
+    window::Window,
+};
+use std::{collections::BTreeMap, time::Instant};
+
+/// What a run is asked.
+#[derive(Clone, Debug)]
+pub struct RunRequest {
+    /// run, repair or backfill.
+    pub kind: Kind,
+    /// The dataset.
+    pub dataset: String,
+    /// Start of the window: a date, a partition or an instant.
+    pub start: Option<String>,
+    /// End of the window: a date or a partition (inclusive), or an instant (exclusive).
+    pub end: Option<String>,
+    /// Only partitions with this reason.
+    pub only: Option<Reason>,
+    /// Instead of the declared transform.
+    pub transform: Option<TransformRef>,
+    /// How far it goes.
+    pub mode: Mode,
+    /// What failed checks do.
+    pub validation: Validation,
+    /// SQL condition on input records.
+    pub filter: Option<String>,
+    /// The version of the warehouse to read, instead of the latest.
+    pub snapshot: Option<SnapshotId>,
+    /// Why, for the manifest.
+    pub reason: Option<String>,
+    /// The seed that the transform sees.
+    pub seed: u64,
+    /// Parameters that override the declared ones.
+    pub params: Vec<(String, String)>,
+    /// More partitions are refused.
+    pub partitions_max: Option<u64>,
+    /// More bytes to read are refused.
+    pub bytes_max: Option<u64>,
+}
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct RunResult {
+    /// What was planned.
+    pub plan: Plan,
+    /// The manifest; `None` if there was nothing to do.
+    pub manifest: Option<Manifest>,
+}
+
+/// Everything that computing a recipe needs, loaded and compiled.
+pub(super) struct Prepared {
+    pub(super) recipe: Recipe,
+    pub(super) transform: Transform,
+    pub(super) raw: RawInput,
+    lookups: Vec<(u32, Vec<arrow::array::RecordBatch>)>,
+    filter: Option<Filter>,
+    balances: Vec<(Aggregate, Aggregate)>,
+}
+
+impl Workshop {
+    /// Plans and carries out a run.
+    ///
+    /// # Errors
+    /// Many, see [`Error`]; nothing was published then. A run that began has a manifest that says how it ended.
+    /// # After a crash
+    /// The next command marks the run as failed and removes what it staged; see ARCHITECTURE.md.
+    pub fn run(&mut self, request: &RunRequest, progress: &dyn Progress) -> Result<RunResult, Error> {
+        let mut dataset = self.dataset(request)?;
+        dataset.params.extend(request.params.iter().cloned());
+        let row = self.transform_row(&dataset.transform)?;
+        let (facts, base) = self.facts(&dataset, row.digest, request.snapshot)?;
+        let plan = plan(&facts, &self.plan_request(request, &dataset)?)?;
+        if plan.ranges.is_empty() {
+            let waiting: Vec<String> = plan.waiting.iter().filter(|w| w.tier == "approval").map(|w| w.partition.clone()).collect();
+            if request.kind == Kind::Repair && !waiting.is_empty() {
+                return Err(Error::Approval { dataset: dataset.name, partitions: waiting });
+            }
+            return Ok(RunResult { plan, manifest: None });
+        }
+        let began = Instant::now();
+        let now = self.options.clock.now();
+        let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
+        recipe.filter = request.filter.clone();
+        let transform = self.load(row.digest)?;
+        fit(&self.project, &dataset, transform.descriptor(), &mut recipe)?;
+        let prepared = self.prepare(recipe, transform, &dataset)?;
+        let records = records_by_partition(facts.calendar, &facts.slots);
+        let partitions: Vec<PlannedPartition> = plan.partitions().collect();
+        let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end())).cloned().collect();
+        let mut manifest = self.begin(request, &prepared, base, plan.window, &partitions)?;
+        let claim = self.store.claim(&manifest.run.to_string())?;
+        let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }.go(&mut manifest, progress);
+        manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        drop(claim);
+        self.end(manifest, done).map(|manifest| RunResult { plan, manifest: Some(manifest) })
+    }
+
+    /// Loads and compiles what a recipe names.
+    pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset) -> Result<Prepared, Error> {
+        let raw = self.raw_input(&recipe.source, recipe.input_snapshot)?;
+        let fields = raw.table.fields();
+        let filter = recipe.filter.as_deref().map(|sql| Filter::parse(sql, &fields)).transpose()?;
+        let output = transform.descriptor().output.clone();
+        let mut balances = Vec::new();
+        for c in &dataset.checks {
+            if let CheckKind::Balance { input, output: sum, .. } = &c.kind {
+                balances.push((Aggregate::parse(input, &fields)?, Aggregate::parse(sum, &output)?));
+            }
+        }
+        let mut lookups = Vec::new();
+        for (i, input) in transform.descriptor().inputs.iter().enumerate().skip(1) {
+            let source = recipe.lookups.get(&input.name).ok_or_else(|| Error::Internal(format!("the lookup {:?} was not checked", input.name)))?;
+            let raw = self.raw_input(source, recipe.input_snapshot)?;
+            lookups.push((i as u32, read_lookup(&self.store, &raw, &input.fields)?));
+        }
+        Ok(Prepared { recipe, transform, raw, lookups, filter, balances })
+    }
+
+    fn raw_input(&mut self, source: &str, snapshot: SnapshotId) -> Result<RawInput, Error> {
+        let name = format!("raw_{source}");
+        self.catalog.read(|v| {
+            let table = v.table(&name, snapshot)?.ok_or_else(|| Error::NoInput { source_name: source.into() })?;
+            let files = v.files(&table, snapshot, table.column_id(envelope::EVENT_TIME))?;
+            Ok(RawInput { table, files, snapshot })
+        })
+    }
+
+    fn begin(&mut self, request: &RunRequest, prepared: &Prepared, base: SnapshotId, window: Option<Window>, partitions: &[PlannedPartition]) -> Result<Manifest, Error> {
+        let span = partitions.first().zip(partitions.last()).and_then(|(a, b)| Window::new(a.window.start(), b.window.end()).ok());
+        let inputs = prepared.raw.files.iter().filter(|f| span.is_none_or(|w| RawInput::may_hold(f, w))).map(input_file).collect();
+        let versions = self.versions()?;
+        let started = self.options.clock.now();
+        let planned = |p: &PlannedPartition| PartitionRecord {
+            partition: p.name.clone(),
+            start_us: p.window.start().0,
+            end_us: p.window.end().0,
+            reason: p.reason.name().into(),
+            ..PartitionRecord::default()
+        };
+        let manifest = Manifest {
+            run: RunId(0),
+            kind: request.kind,
+            status: Status::Running,
+            mode: request.mode,
+            validation: request.validation,
+            operator: self.options.operator.clone(),
+            reason: request.reason.clone(),
+            window: window.map(|w| w.bounds_text().into()),
+            only: request.only.map(|o| o.name().to_owned()),
+            recipe: prepared.recipe.clone(),
+            base_snapshot: base,
+            published_snapshot: None,
+            of_run: None,
+            inputs,
+            partitions: partitions.iter().map(planned).collect(),
+            checks: Vec::new(),
+            checksum: None,
+            timings: Timings::default(),
+            versions,
+            log: Vec::new(),
+            error: None,
+        };
+        Ok(self.catalog.record(|r| r.new_run(started, |run| Manifest { run, ..manifest }))?)
+    }
+
+    pub(super) fn versions(&self) -> Result<Versions, Error> {
+        Ok(Versions {
+            restitch: env!("CARGO_PKG_VERSION").into(),
+            engine: self.engine()?.describe_config(),
+            wit: format!("restitch:transform@{CONTRACT}"),
+            time_zones: chrono_tz::IANA_TZDB_VERSION.into(),
+        })
+    }
+
+    /// Writes down how a run ended, and clears up after one that failed.
+    fn end(&mut self, mut manifest: Manifest, done: Result<(), Error>) -> Result<Manifest, Error> {
+        let now = self.options.clock.now();
+        let run = manifest.run;
+        if let Err(e) = done {
+            if manifest.status == Status::Running {
+                manifest.status = Status::Failed;
+                manifest.partitions.iter_mut().for_each(|p| p.files.clear());
+                self.store.remove_dir(&staging(&run.to_string())).ok();
+            }
+            manifest.error = Some(chain(&e));
+            self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
+            return Err(e);
+        }
+        // The swap wrote the manifest of a published run; only its own duration could not be in it.
+        self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
+        Ok(manifest)
+    }
+
+    /// See [`Workshop::publish`].
+    pub(super) fn publish_staged(&mut self, run: RunId) -> Result<Manifest, Error> {
+        let mut manifest = self.show(run)?.row.manifest;
+        if manifest.status != Status::Staged {
+            return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
+        }
+        let owner = run.to_string();
+        let _claim = self.store.claim(&owner)?;
+        let staged = read_staged(&self.store, run)?;
+        publish::check_staged(&self.store, &staged.files)?;
+        let began = Instant::now();
+        let now = self.options.clock.now();
+        publish::publish(&self.store, &mut self.catalog, &mut manifest, &staged.fields, &staged.files, now)?;
+        manifest.timings.publish_ms += began.elapsed().as_nanos() as f64 / 1e6;
+        Ok(manifest)
+    }
+}
+
+fn input_file(f: &LiveFile) -> InputFile {
+    InputFile { path: f.path.clone(), rows: f.rows, bytes: f.bytes, snapshot: f.begin }
+}
+
+/// An error with its causes, on one line.
+fn chain(e: &Error) -> String {
+    let mut text = e.to_string();
+    let mut source = std::error::Error::source(e);
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text += &format!(": {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// One run in the doing: its manifest is complete however it ends.
+struct Attempt<'a> {
+    workshop: &'a mut Workshop,
+    dataset: &'a Dataset,
+    prepared: &'a Prepared,
+    partitions: &'a [PlannedPartition],
+    records: &'a BTreeMap<EventTime, i64>,
+    prior: &'a [PublishedRow],
+}
+
+impl Attempt<'_> {
+    fn go(self, manifest: &mut Manifest, progress: &dyn Progress) -> Result<(), Error> {
+        let output = output_fields(&self.prepared.transform.descriptor().output);
+        let base = manifest.base_snapshot;
+        let (target, published) = self.workshop.catalog.read(|v| target(&v, &self.dataset.name, &output, base))?;
+        let folder = staging(&manifest.run.to_string());
+        let options = &self.workshop.options;
+        let (computed, mut timings) =
+            compute(&self.workshop.store, self.prepared, self.partitions, self.records, Some(&target), &folder, (options.memory_bytes, options.workers), progress)?;
+        let began = Instant::now();
+        let subject = Subject {
+            store: &self.workshop.store,
+            published: published.as_ref(),
+            fields: &output,
+            key: &self.prepared.recipe.key,
+            base,
+            checks: &self.dataset.checks,
+            validation: manifest.validation,
+        };
+        let checked = check::check(&subject, &mut self.workshop.catalog, computed, self.prior)?;
+        timings.check_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        manifest.timings = timings;
+        self.conclude(manifest, checked, &output)
+    }
+
+    /// Rejects, keeps nothing, stages, or publishes.
+    fn conclude(self, manifest: &mut Manifest, checked: Checked, output: &[Field]) -> Result<(), Error> {
+        let failed: Vec<String> = checked.failures().map(|c| c.name.clone()).collect();
+        let Checked { partitions, files, checks, log } = checked;
+        (manifest.partitions, manifest.checks, manifest.log) = (partitions, checks, log);
+        for p in &mut manifest.partitions {
+            p.input_snapshot = Some(manifest.recipe.input_snapshot);
+            p.transform_digest = Some(manifest.recipe.transform_digest);
+        }
+        manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
+        let blocked = !failed.is_empty() && manifest.validation == Validation::Block;
+        let store = self.workshop.store.clone();
+        let folder = staging(&manifest.run.to_string());
+        if manifest.mode == Mode::DryRun {
+            store.remove_dir(&folder)?;
+            manifest.status = if blocked { Status::Rejected } else { Status::Done };
+            return if blocked { Err(Error::Rejected { run: manifest.run, failed }) } else { Ok(()) };
+        }
+        if blocked || manifest.mode == Mode::Stage {
+            write_staged(&store, manifest.run, &Staged { fields: output.iter().map(StagedField::from).collect(), files: files.clone() })?;
+            record_staged(manifest, &files);
+            manifest.status = if blocked { Status::Rejected } else { Status::Staged };
+            return if blocked { Err(Error::Rejected { run: manifest.run, failed }) } else { Ok(()) };
+        }
+        let began = Instant::now();
+        let now = self.workshop.options.clock.now();
+        publish::publish(&store, &mut self.workshop.catalog, manifest, output, &files, now)?;
+        manifest.timings.publish_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        Ok(())
+    }
+}
+
+fn record_staged(manifest: &mut Manifest, files: &[Written]) {
+    for p in &mut manifest.partitions {
+        let own = files.iter().filter(|f| f.file.partition.as_ref() == Some(&p.partition));
+        p.files = own.map(|f| crate::manifest::FileRecord { path: f.path.clone(), rows: f.file.rows as u64, bytes: f.file.bytes as u64, digest: f.digest }).collect();
+    }
+}
+
+/// Computes the partitions of a recipe; without a target nothing is written.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn compute(
+    store: &Store,
+    prepared: &Prepared,
+    partitions: &[PlannedPartition],
+    records: &BTreeMap<EventTime, i64>,
+    target: Option<&Table>,
+    folder: &str,
+    (memory_bytes, workers): (usize, usize),
+    progress: &dyn Progress,
+) -> Result<(Vec<execute::Computed>, Timings), Error> {
+    store.create_dir(folder)?;
+    let input = &prepared.transform.descriptor().inputs[0].fields;
+    let row_bytes = prepared.raw.row_bytes(store, input)?;
+    let expected = partitions.iter().map(|p| (p.clone(), records.get(&p.window.start()).copied().unwrap_or(0) as u64));
+    let tasks = cut(expected, row_bytes, memory_bytes, workers);
+    let job = Job {
+        store,
+        recipe: &prepared.recipe,
+        transform: &prepared.transform,
+        raw: &prepared.raw,
+        lookups: &prepared.lookups,
+        filter: prepared.filter.as_ref(),
+        balances: &prepared.balances,
+        target,
+        staging: folder,
+        memory_bytes,
+        workers,
+    };
+    Ok(execute(&job, &tasks, progress)?)
+}
+
+/// The table to write (with the ids that a creation will give), and the one that is published.
+fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result<(Table, Option<Table>), Error> {
+    let Some(table) = view.table(name, base)? else {
+        let columns = output.iter().enumerate().map(|(i, f)| TableColumn { id: i as i64 + 1, field: f.clone() }).collect();
+        return Ok((Table { id: -1, name: name.into(), folder: String::new(), columns, partition_id: None }, None));
+    };
+    let mut next = view.last_column_id(table.id)?;
+    let mut columns = Vec::new();
+    for field in output {
+        match table.columns.iter().find(|c| c.field.name == field.name) {
+            Some(c) if c.field.data_type != field.data_type => {
+                return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found: c.field.data_type.to_string() });
+            }
+            Some(c) => columns.push(c.clone()),
+            None => {
+                next += 1;
+                columns.push(TableColumn { id: next, field: Field { nullable: true, ..field.clone() } });
+            }
+        }
+    }
+    if let Some(gone) = table.columns.iter().find(|c| !c.field.nullable && !output.iter().any(|f| f.name == c.field.name)) {
+        return Err(Error::Evolution { dataset: name.into(), field: gone.field.clone(), found: "not null".into() });
+    }
+    Ok((Table { columns, ..table.clone() }, Some(table)))
+}
+
+/// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.
+fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
+    let refuse = |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
+    if recipe.key.is_empty() {
+        recipe.key = d.key.clone();
+    }
+    for key in &recipe.key {
+        if !d.output.iter().any(|f| f.name == *key) {
+            let hint = nearest(key, d.output.iter().map(|f| f.name.as_str())).map(|n| format!("did you mean {n:?}?"));
+            return Err(refuse(format!("the key column {key:?} is not in the output"), hint));
+        }
+    }
+    let source = project.source(&dataset.input)?;
+    fit_input(source, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
+    for input in &d.inputs[1..] {
+        let Some(name) = dataset.lookups.get(&input.name) else {
+            return Err(refuse(format!("the lookup {:?} has no source", input.name), Some(format!("declare it: lookups = {{ {} = \"SOURCE\" }}", input.name))));
+        };
+        fit_input(project.source(name)?, &input.name, &input.fields).map_err(|(p, h)| refuse(p, h))?;
+    }
+    if let Some(extra) = dataset.lookups.keys().find(|l| !d.inputs[1..].iter().any(|i| i.name == **l)) {
+        return Err(refuse(format!("the transform has no lookup {extra:?}"), nearest(extra, d.inputs[1..].iter().map(|i| i.name.as_str())).map(|n| format!("did you mean {n:?}?"))));
+    }
+    let given: Vec<(String, String)> = recipe.parameters.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+    recipe.parameters = d.parameters_with_defaults(&given).map_err(|e| refuse(e.to_string(), e.hint()))?.into_iter().collect();
+    Ok(())
+}
+
+fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (String, Option<String>)> {
+    let columns = source.raw_fields();
+    for field in fields {
+        let place = format!("input {input:?} of the transform asks for {field}");
+        let Some(column) = columns.iter().find(|c| c.name == field.name) else {
+            let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str())).map(|n| format!("did you mean {n:?}? A column of another name is declared with aliases or from"));
+            return Err((format!("{place}, and source {} has no such column", source.name), hint));
+        };
+        let same = column.data_type == field.data_type || (column.data_type, field.data_type) == (DataType::Json, DataType::String);
+        if !same {
+            return Err((format!("{place}, and source {} declares {}", source.name, column.data_type), None));
+        }
+        if column.nullable && !field.nullable {
+            return Err((format!("{place}, and source {} lets it be null", source.name), Some(format!("declare {} with nullable = false, or a default", field.name))));
+        }
+    }
+    Ok(())
+}
+
+/// What waits in a staging folder, in the file `staged.json`.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct Staged {
+    fields: Vec<StagedField>,
+    files: Vec<Written>,
+}
+
+#[derive(serde::Serialize, serde::Deserialize)]
+struct StagedField {
+    name: String,
+    data_type: DataType,
+    nullable: bool,
+}
+
+impl From<&Field> for StagedField {
+    fn from(f: &Field) -> StagedField {
+        StagedField { name: f.name.clone(), data_type: f.data_type, nullable: f.nullable }
+    }
+}
+
+struct StagedFiles {
+    fields: Vec<Field>,
+    files: Vec<Written>,
+}
+
+fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error> {
+    let json = serde_json::to_vec(staged).map_err(|e| Error::Internal(e.to_string()))?;
+    staged.files.iter().try_for_each(|f| store.sync(&f.path))?;
+    Ok(store.put(&format!("{}/staged.json", staging(&run.to_string())), &json)?)
+}
+
+fn read_staged(store: &Store, run: RunId) -> Result<StagedFiles, Error> {
+    let bytes = store.read(&format!("{}/staged.json", staging(&run.to_string())))?;
+    let staged: Staged = serde_json::from_slice(&bytes).map_err(|e| Error::Staging { run, what: e.to_string() })?;
+    let fields = staged.fields.into_iter().map(|f| Field::new(f.name, f.data_type, f.nullable)).collect();
+    Ok(StagedFiles { fields, files: staged.files })
+}
