@@ -123,7 +123,7 @@ impl Catalog {
         let metadata = [
             ("version", schema::DUCKLAKE_VERSION),
             ("created_by", &created_by),
-            ("data_path", "data/"),
+            ("data_path", &absolute_data(store)),
             ("encrypted", "false"),
             ("data_inlining_row_limit", "0"),
         ];
@@ -132,7 +132,7 @@ impl Catalog {
         }
         tx.execute("INSERT INTO restitch_meta VALUES ('version', ?1)", [schema::STATE_VERSION.to_string()])?;
         tx.commit()?;
-        Ok(Catalog { connection, data_path: "data/".into() })
+        Ok(Catalog { connection, data_path: DATA.into() })
     }
 
     /// Opens the catalog of a warehouse.
@@ -162,8 +162,13 @@ impl Catalog {
         if version != schema::STATE_VERSION.to_string() {
             return refuse("restitch warehouse", version, schema::STATE_VERSION.to_string());
         }
-        let data_path = value("data_path")?;
-        Ok(Catalog { connection, data_path })
+        // DuckDB resolves a relative path against its own working directory, so the catalog holds an absolute one,
+        // and a warehouse that was moved says so when it is next opened.
+        let here = absolute_data(store);
+        if value("data_path")? != here {
+            connection.execute("UPDATE ducklake_metadata SET value = ?1 WHERE key = 'data_path' AND scope IS NULL", [here])?;
+        }
+        Ok(Catalog { connection, data_path: DATA.into() })
     }
 
     /// Reads the catalog: everything that `read` sees is of one moment.
@@ -209,6 +214,15 @@ impl Catalog {
         let snapshot = commit.finish(author, message)?;
         Ok((snapshot, value))
     }
+}
+
+/// The folder of all data in a warehouse.
+const DATA: &str = "data/";
+
+fn absolute_data(store: &Store) -> String {
+    let path = store.path(DATA);
+    let absolute = std::path::absolute(&path).unwrap_or(path);
+    format!("{}/", absolute.display().to_string().trim_end_matches('/'))
 }
 
 fn configure(connection: &Connection) -> Result<(), CatalogError> {

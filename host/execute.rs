@@ -395,6 +395,9 @@ pub fn output_fields(output: &[Field]) -> Vec<Field> {
     fields
 }
 
+/// A sort on disk needs room for a few batches, however little memory a run may have.
+pub(crate) const SORT_BYTES_MIN: usize = 16 << 20;
+
 /// Where sorts that exceed the memory spill.
 pub(crate) fn spill_dir(job: &Job) -> PathBuf {
     job.store.path(job.staging)

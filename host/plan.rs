@@ -306,7 +306,9 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             (Kind::Backfill, None) => Some(Reason::Forced),
             (_, reason) => reason,
         };
-        match reason.filter(|r| chosen && request.only.is_none_or(|only| only == *r)) {
+        let wanted = request.only.is_none_or(|only| applies(only, facts, &now, before));
+        // Where several reasons hold, the one that was asked for is the one to show.
+        match reason.filter(|_| chosen && wanted).map(|r| request.only.unwrap_or(r)) {
             Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
             None if now.waiting > 0 => {
                 let tier = if now.approval { "approval" } else { "repair" };
@@ -340,6 +342,18 @@ fn reason(facts: &Facts, kind: Kind, now: &Known, before: Option<&PublishedRow>)
         Some(Reason::Stale)
     } else {
         None
+    }
+}
+
+/// Returns whether one reason holds, whatever else does.
+fn applies(only: Reason, facts: &Facts, now: &Known, before: Option<&PublishedRow>) -> bool {
+    match (only, before) {
+        (Reason::Missing, before) => before.is_none(),
+        (Reason::Dirty, _) => now.waiting > 0,
+        (Reason::NewRecords, Some(before)) => now.on_time.is_some_and(|s| s > before.input_snapshot),
+        (Reason::Stale, Some(before)) => before.transform_digest != facts.transform_digest,
+        (Reason::NewRecords | Reason::Stale, None) => false,
+        (Reason::Forced, _) => true,
     }
 }
 

@@ -1,7 +1,9 @@
 //! The one test binary: stories through the library and the command, contracts, house rules.
 
+mod examples;
 mod guests;
 mod interop;
 mod main_job;
+mod order;
 mod support;
 mod tidy;

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// A project in a temporary folder.
 pub struct Lab {
-    folder: tempfile::TempDir,
+    pub folder: tempfile::TempDir,
     pub now: &'static str,
     pub workers: usize,
     pub memory_bytes: usize,

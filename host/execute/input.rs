@@ -1,7 +1,7 @@
 //! The input of partitions: raw rows of a task, filtered, deduplicated, in arrival order, batch by batch.
 //! Never holds more than a task's share of the memory: a large partition is streamed in two passes.
 
-use super::{Counts, Job, Layout, Task, Unplaced, spill_dir};
+use super::{Counts, Job, Layout, Task, Unplaced, SORT_BYTES_MIN, spill_dir};
 use crate::{
     dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
     id::Digest,
@@ -295,7 +295,7 @@ fn sorted<'s>(job: &'s Job, layout: &'s Layout, stream: Stream<'s>, memory: u64)
     fields.extend(order.iter().map(|n| Field::new(n.as_str(), DataType::Int64, true)));
     let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(fields.iter().map(|f| f.arrow(None)).collect::<Vec<_>>()));
     let input = Box::new(stream.map(|s| s.map(|s| s.batch)));
-    let sorted = sort_spilled(schema, input, &order, memory as usize, &spill_dir(job));
+    let sorted = sort_spilled(schema, input, &order, (memory as usize).max(SORT_BYTES_MIN), &spill_dir(job));
     Box::new(sorted.map(|b| b.map(|batch| Streamed { batch }.without_order(layout)).map_err(Unplaced::from)))
 }
 

@@ -1,7 +1,7 @@
 //! The output of one partition: collected, sorted by key, checksummed, written to staging.
 //! Never shows a row to a reader. Output larger than memory is sorted on disk.
 
-use super::{ExecuteError, Job, Unplaced, spill_dir};
+use super::{ExecuteError, Job, Unplaced, SORT_BYTES_MIN, spill_dir};
 use crate::{
     checksum::{ContentHash, Encoder},
     datafile::{Written, Writer},
@@ -69,7 +69,7 @@ impl<'c> Collector<'c> {
         let by: Vec<String> = self.order.iter().map(|i| self.fields[*i].name.clone()).collect();
         let rest = std::iter::from_fn(|| pull().transpose());
         let input = Box::new(batches.into_iter().map(Ok).chain(rest));
-        for batch in sort_spilled(schema, input, &by, budget, &spill_dir(self.job)) {
+        for batch in sort_spilled(schema, input, &by, budget.max(SORT_BYTES_MIN), &spill_dir(self.job)) {
             let batch = batch.map_err(|e| e.flatten(&self.partition.name))?;
             self.write(&batch)?;
         }
