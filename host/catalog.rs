@@ -9,7 +9,11 @@ mod state;
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use state::*;
 
-use crate::{id::SnapshotId, store::Store, time::IngestTime};
+use crate::{
+    id::SnapshotId,
+    store::{Faults, Store},
+    time::IngestTime,
+};
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
 use std::time::Duration;
 
@@ -78,6 +82,7 @@ pub enum CatalogError {
 pub struct Catalog {
     connection: Connection,
     data_path: String,
+    faults: Faults,
 }
 
 /// A transaction over our own tables alone.
@@ -132,7 +137,7 @@ impl Catalog {
         }
         tx.execute("INSERT INTO restitch_meta VALUES ('version', ?1)", [schema::STATE_VERSION.to_string()])?;
         tx.commit()?;
-        Ok(Catalog { connection, data_path: DATA.into() })
+        Ok(Catalog { connection, data_path: DATA.into(), faults: store.faults() })
     }
 
     /// Opens the catalog of a warehouse.
@@ -168,7 +173,7 @@ impl Catalog {
         if value("data_path")? != here {
             connection.execute("UPDATE ducklake_metadata SET value = ?1 WHERE key = 'data_path' AND scope IS NULL", [here])?;
         }
-        Ok(Catalog { connection, data_path: DATA.into() })
+        Ok(Catalog { connection, data_path: DATA.into(), faults: store.faults() })
     }
 
     /// Reads the catalog: everything that `read` sees is of one moment.
@@ -190,6 +195,7 @@ impl Catalog {
         let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(CatalogError::from)?;
         let record = Record { tx };
         let value = change(&record)?;
+        self.faults.step();
         record.tx.commit().map_err(CatalogError::from)?;
         Ok(value)
     }
@@ -211,7 +217,9 @@ impl Catalog {
         let tx = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(CatalogError::from)?;
         let mut commit = Commit::begin(tx, data_path, &sql_time(now))?;
         let value = change(&mut commit)?;
+        self.faults.step();
         let snapshot = commit.finish(author, message)?;
+        self.faults.step();
         Ok((snapshot, value))
     }
 }

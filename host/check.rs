@@ -112,7 +112,12 @@ fn live_files(subject: &Subject, catalog: &mut Catalog, partitions: &[PartitionR
 }
 
 /// Fills in rows added, removed and changed. Equal checksums need no look at the rows.
-fn compare(subject: &Subject, computed: &[Computed], live: &HashMap<String, Vec<LiveFile>>, partitions: &mut [PartitionRecord]) -> Result<(), CheckError> {
+fn compare(
+    subject: &Subject,
+    computed: &[Computed],
+    live: &HashMap<String, Vec<LiveFile>>,
+    partitions: &mut [PartitionRecord],
+) -> Result<(), CheckError> {
     let mut different = Vec::new();
     for (i, p) in partitions.iter_mut().enumerate() {
         let prior_rows = p.prior_rows.unwrap_or(0);
@@ -186,9 +191,12 @@ impl Evaluation<'_> {
     /// A doubled key is caught whether or not a check says so: rows would be merged or lost by their readers.
     fn key_is_unique(&self) -> Option<CheckRecord> {
         let (passed, measured, expected, detail) = self.unique_key();
-        let record = CheckRecord { name: "key".into(), kind: "unique".into(), severity: Severity::Error.name().into(), passed, measured, expected, detail };
-        (!passed && !self.subject.key.is_empty() && !self.subject.checks.iter().any(|c| matches!(&c.kind, CheckKind::Unique { columns } if columns.is_empty())))
-            .then_some(record)
+        let record =
+            CheckRecord { name: "key".into(), kind: "unique".into(), severity: Severity::Error.name().into(), passed, measured, expected, detail };
+        (!passed
+            && !self.subject.key.is_empty()
+            && !self.subject.checks.iter().any(|c| matches!(&c.kind, CheckKind::Unique { columns } if columns.is_empty())))
+        .then_some(record)
     }
 
     fn rows(&self) -> u64 {
@@ -222,7 +230,8 @@ impl Evaluation<'_> {
 
     fn unique(&self, columns: &[String]) -> Verdict {
         let list = columns.iter().map(|c| quoted(c)).collect::<Vec<_>>().join(", ");
-        let sql = format!("SELECT {}, {list}, count(*) AS rows FROM output GROUP BY {}, {list} HAVING count(*) > 1", quoted(PARTITION), quoted(PARTITION));
+        let sql =
+            format!("SELECT {}, {list}, count(*) AS rows FROM output GROUP BY {}, {list} HAVING count(*) > 1", quoted(PARTITION), quoted(PARTITION));
         self.failing_rows(&sql, format!("({}) unique in each partition", columns.join(", ")))
     }
 
@@ -233,7 +242,11 @@ impl Evaluation<'_> {
             counts.push((column, self.computed.iter().map(|c| c.nulls.get(i).copied().unwrap_or(0)).sum::<u64>()));
         }
         let measured = counts.iter().map(|(c, n)| format!("{c}: {n} nulls")).collect::<Vec<_>>().join(", ");
-        let bad = |c: &&Computed| columns.iter().any(|name| self.subject.fields.iter().position(|f| f.name == *name).is_some_and(|i| c.nulls.get(i).is_some_and(|n| *n > 0)));
+        let bad = |c: &&Computed| {
+            columns
+                .iter()
+                .any(|name| self.subject.fields.iter().position(|f| f.name == *name).is_some_and(|i| c.nulls.get(i).is_some_and(|n| *n > 0)))
+        };
         let places: Vec<&str> = self.computed.iter().filter(bad).map(|c| c.record.partition.as_str()).take(SHOWN_ROWS).collect();
         (counts.iter().all(|(_, n)| *n == 0), measured, "no nulls".into(), (!places.is_empty()).then(|| format!("in {}", places.join(", "))))
     }
@@ -248,7 +261,8 @@ impl Evaluation<'_> {
     }
 
     fn balance(&self, check: &Check, tolerance: &str) -> Verdict {
-        let index = self.subject.checks.iter().filter(|c| matches!(c.kind, CheckKind::Balance { .. })).position(|c| std::ptr::eq(c, check)).unwrap_or(0);
+        let index =
+            self.subject.checks.iter().filter(|c| matches!(c.kind, CheckKind::Balance { .. })).position(|c| std::ptr::eq(c, check)).unwrap_or(0);
         let mut off = Vec::new();
         for c in self.computed {
             let Some((input, output)) = c.balances.get(index) else { continue };
@@ -294,7 +308,11 @@ impl Evaluation<'_> {
         let limits = [("added", added, max_added), ("removed", removed, max_removed), ("changed", changed, max_changed)];
         let passed = limits.iter().all(|(_, n, limit)| limit.is_none_or(|l| share(*n, prior) <= l));
         let expected: Vec<String> = limits.iter().filter_map(|(name, _, limit)| limit.map(|l| format!("{name} at most {}", percent(l)))).collect();
-        let measured = if before.is_empty() { "nothing was published before".into() } else { format!("of {prior} rows: {added} added, {removed} removed, {changed} changed") };
+        let measured = if before.is_empty() {
+            "nothing was published before".into()
+        } else {
+            format!("of {prior} rows: {added} added, {removed} removed, {changed} changed")
+        };
         (passed, measured, if expected.is_empty() { "any".into() } else { expected.join(", ") }, None)
     }
 

@@ -279,33 +279,36 @@ impl Worker<'_> {
         let (mut transform_ms, mut input_ms, mut finished) = (0.0, 0.0, false);
         let query = |source: QueryError| ExecuteError::Query { partition: partition.name.clone(), source: Box::new(source) };
         // Pulls one output batch: the rows that wait, or what the next input batch gives, or what `finish` gives.
-        let mut pull = |balances: &mut Vec<(crate::query::AggregateState, crate::query::AggregateState)>| -> Result<Option<RecordBatch>, ExecuteError> {
-            while waiting.is_empty() && !finished {
-                let began = Instant::now();
-                let next = input.next(self.layout).map_err(|e| e.place(&partition.name))?;
-                input_ms += ms(began);
-                let began = Instant::now();
-                match next {
-                    Some(batch) => {
-                        for (state, _) in balances.iter_mut() {
-                            state.update(&batch).map_err(query)?;
+        let mut pull =
+            |balances: &mut Vec<(crate::query::AggregateState, crate::query::AggregateState)>| -> Result<Option<RecordBatch>, ExecuteError> {
+                while waiting.is_empty() && !finished {
+                    let began = Instant::now();
+                    let next = input.next(self.layout).map_err(|e| e.place(&partition.name))?;
+                    input_ms += ms(began);
+                    let began = Instant::now();
+                    match next {
+                        Some(batch) => {
+                            for (state, _) in balances.iter_mut() {
+                                state.update(&batch).map_err(query)?;
+                            }
+                            let own = batch
+                                .project(&self.layout.input)
+                                .map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
+                            waiting.extend(instance.push(0, &own).map_err(failed)?);
                         }
-                        let own = batch.project(&self.layout.input).map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
-                        waiting.extend(instance.push(0, &own).map_err(failed)?);
+                        None => match instance.finish().map_err(failed)? {
+                            Some(batch) => waiting.push_back(batch),
+                            None => finished = true,
+                        },
                     }
-                    None => match instance.finish().map_err(failed)? {
-                        Some(batch) => waiting.push_back(batch),
-                        None => finished = true,
-                    },
+                    transform_ms += ms(began);
                 }
-                transform_ms += ms(began);
-            }
-            let Some(batch) = waiting.pop_front() else { return Ok(None) };
-            for (_, state) in balances.iter_mut() {
-                state.update(&batch).map_err(query)?;
-            }
-            Ok(Some(batch))
-        };
+                let Some(batch) = waiting.pop_front() else { return Ok(None) };
+                for (_, state) in balances.iter_mut() {
+                    state.update(&batch).map_err(query)?;
+                }
+                Ok(Some(batch))
+            };
         let began = Instant::now();
         let staged = collector.collect(&mut || pull(&mut balances))?;
         self.timings.write_ms += ms(began) - transform_ms - input_ms;
@@ -410,4 +413,3 @@ pub(crate) fn spill_dir(job: &Job) -> PathBuf {
 pub fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Result<Vec<RecordBatch>, DataFileError> {
     input::read_lookup(store, raw, fields)
 }
-

@@ -161,7 +161,14 @@ const SHOWN: usize = 5;
 /// [`IngestError`]; nothing is landed then.
 /// # After a crash
 /// Readers see nothing of it. Files in staging or moved but not committed are removed by `recover`.
-pub fn ingest(store: &Store, catalog: &mut Catalog, project: &Project, source: &Source, request: &Request, progress: &dyn Progress) -> Result<Ingested, IngestError> {
+pub fn ingest(
+    store: &Store,
+    catalog: &mut Catalog,
+    project: &Project,
+    source: &Source,
+    request: &Request,
+    progress: &dyn Progress,
+) -> Result<Ingested, IngestError> {
     if request.files.is_empty() {
         return Err(IngestError::NoFiles);
     }
@@ -216,10 +223,20 @@ struct Ready {
 }
 
 impl Landing<'_> {
-    fn land(&self, catalog: &mut Catalog, project: &Project, report: &mut Ingested, new: &[(usize, FileIdentity)], progress: &dyn Progress) -> Result<(), IngestError> {
+    fn land(
+        &self,
+        catalog: &mut Catalog,
+        project: &Project,
+        report: &mut Ingested,
+        new: &[(usize, FileIdentity)],
+        progress: &dyn Progress,
+    ) -> Result<(), IngestError> {
         let (raw, rejects) = catalog.read(|v| {
             let at = v.latest()?;
-            Ok::<_, IngestError>((table_of(&v, at, &self.source.table(), &raw_fields(self.source))?, table_of(&v, at, &self.source.reject_table(), &envelope::reject_fields())?))
+            Ok::<_, IngestError>((
+                table_of(&v, at, &self.source.table(), &raw_fields(self.source))?,
+                table_of(&v, at, &self.source.reject_table(), &envelope::reject_fields())?,
+            ))
         })?;
         let before = report.watermark.0;
         let classifier = Classifier::new(self.source.policy, self.now, before, project.datasets_of(&self.source.name));
@@ -246,7 +263,15 @@ impl Landing<'_> {
         Ok(())
     }
 
-    fn decode_all(&self, raw: Table, rejects: Table, mut classifier: Classifier, report: &mut Ingested, new: &[(usize, FileIdentity)], progress: &dyn Progress) -> Result<Ready, IngestError> {
+    fn decode_all(
+        &self,
+        raw: Table,
+        rejects: Table,
+        mut classifier: Classifier,
+        report: &mut Ingested,
+        new: &[(usize, FileIdentity)],
+        progress: &dyn Progress,
+    ) -> Result<Ready, IngestError> {
         let folder = staging(self.owner);
         let declared: Vec<String> = self.source.columns.iter().map(|c| c.name.clone()).collect();
         let shape = RawShape::new(raw, &declared);
@@ -256,7 +281,8 @@ impl Landing<'_> {
         let written = std::thread::scope(|scope| {
             let (sender, receiver) = mpsc::sync_channel::<Buffer>(0);
             let writer = scope.spawn(|| land::write_buffers(self.store, &folder, &shape.table, receiver));
-            let mut state = Decoding { landing: self, shape: &shape, sender: Some(sender), buffer: Buffer::default(), seq: 0, read: (0, 0), first: Vec::new() };
+            let mut state =
+                Decoding { landing: self, shape: &shape, sender: Some(sender), buffer: Buffer::default(), seq: 0, read: (0, 0), first: Vec::new() };
             let mut done = 0;
             let mut decoded = Ok(());
             for (i, identity) in new {
@@ -351,7 +377,13 @@ struct Decoding<'d> {
 }
 
 impl Decoding<'_> {
-    fn file(&mut self, file: &mut IngestedFile, classifier: &mut Classifier, rejects: &mut RejectWriter, progress: &mut dyn FnMut(u64)) -> Result<(), IngestError> {
+    fn file(
+        &mut self,
+        file: &mut IngestedFile,
+        classifier: &mut Classifier,
+        rejects: &mut RejectWriter,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), IngestError> {
         let name = file.path.display().to_string();
         let path = file.path.clone();
         let summary = decode::decode::<IngestError>(self.landing.source, &path, &decode::Options::default(), &mut |chunk| {
@@ -469,7 +501,14 @@ pub(crate) fn table_of(view: &View, at: SnapshotId, name: &str, fields: &[Field]
 }
 
 /// Adds written files to the table, which is created or widened first if it has to be.
-fn add<'n>(commit: &mut Commit, name: &str, fields: &[Field], planned: &Table, written: &[Written], names: &mut impl Iterator<Item = &'n String>) -> Result<(), IngestError> {
+fn add<'n>(
+    commit: &mut Commit,
+    name: &str,
+    fields: &[Field],
+    planned: &Table,
+    written: &[Written],
+    names: &mut impl Iterator<Item = &'n String>,
+) -> Result<(), IngestError> {
     let at = commit.snapshot();
     let mut table = match commit.view().table(name, at)? {
         Some(table) => table,
@@ -490,7 +529,14 @@ fn add<'n>(commit: &mut Commit, name: &str, fields: &[Field], planned: &Table, w
 ///
 /// # Errors
 /// It stands later already.
-pub fn advance_watermark(store: &Store, catalog: &mut Catalog, source: &Source, to: EventTime, operator: &str, clock: Clock) -> Result<WatermarkRow, IngestError> {
+pub fn advance_watermark(
+    store: &Store,
+    catalog: &mut Catalog,
+    source: &Source,
+    to: EventTime,
+    operator: &str,
+    clock: Clock,
+) -> Result<WatermarkRow, IngestError> {
     let _turn = store.lock(&format!("source-{}", source.name))?;
     catalog.record(|record| {
         let view = record.view();
@@ -506,4 +552,3 @@ pub fn advance_watermark(store: &Store, catalog: &mut Catalog, source: &Source, 
         Ok(row)
     })
 }
-

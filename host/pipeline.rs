@@ -45,6 +45,8 @@ pub struct Options {
     pub memory_bytes: usize,
     /// Tasks of a run at once.
     pub workers: usize,
+    /// Deaths on purpose, for tests.
+    pub faults: store::Faults,
 }
 
 /// An open project with its warehouse.
@@ -130,7 +132,7 @@ pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
     }
     let text = store::read_text(&file)?;
     let project = Project::parse(&file.display().to_string(), &text)?;
-    let store = Store::new(root.join(&project.warehouse));
+    let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
     store.create_dir("data/main")?;
     store.create_dir("transforms")?;
     Catalog::create(&store, options.clock.now())?;
@@ -149,7 +151,7 @@ impl Workshop {
         let file = root.join(PROJECT_FILE);
         let text = store::read_text(&file).map_err(|e| Error::NoProject { file: file.clone(), source: e })?;
         let project = Project::parse(&file.display().to_string(), &text)?;
-        let store = Store::new(root.join(&project.warehouse));
+        let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
         if !store.exists(crate::catalog::FILE) {
             init(root, &options)?;
         }
@@ -162,7 +164,13 @@ impl Workshop {
     ///
     /// # Errors
     /// See [`ingest::ingest`].
-    pub fn ingest(&mut self, source: &str, files: &[PathBuf], max_rejects: Option<MaxRejects>, progress: &dyn ingest::Progress) -> Result<Ingested, Error> {
+    pub fn ingest(
+        &mut self,
+        source: &str,
+        files: &[PathBuf],
+        max_rejects: Option<MaxRejects>,
+        progress: &dyn ingest::Progress,
+    ) -> Result<Ingested, Error> {
         let source = self.project.source(source)?.clone();
         let request = ingest::Request { files, max_rejects, operator: &self.options.operator, clock: self.options.clock };
         Ok(ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?)
@@ -237,7 +245,9 @@ impl Workshop {
     pub fn transform_row(&mut self, reference: &TransformRef) -> Result<TransformRow, Error> {
         let rows = self.transforms()?;
         let found = rows.iter().find(|t| t.name == reference.name && t.version == reference.version).cloned();
-        found.ok_or_else(|| crate::config::Unknown::new("transform", &reference.to_string(), rows.iter().map(|t| format!("{}@{}", t.name, t.version))).into())
+        found.ok_or_else(|| {
+            crate::config::Unknown::new("transform", &reference.to_string(), rows.iter().map(|t| format!("{}@{}", t.name, t.version))).into()
+        })
     }
 
     /// Loads pinned bytes, which are checked against their hash.
@@ -396,7 +406,11 @@ impl Workshop {
     pub fn why(&mut self, dataset: &str, partition: &str) -> Result<Why, Error> {
         let dataset = self.project.dataset(dataset)?.clone();
         let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
-        let window = calendar.parse(partition).ok_or_else(|| Error::NoPartition { dataset: dataset.name.clone(), partition: partition.into(), grain: dataset.grain })?;
+        let window = calendar.parse(partition).ok_or_else(|| Error::NoPartition {
+            dataset: dataset.name.clone(),
+            partition: partition.into(),
+            grain: dataset.grain,
+        })?;
         self.catalog.read(|v| {
             Ok(Why {
                 published: v.published_at(&dataset.name, window.start())?,
@@ -420,7 +434,8 @@ impl Workshop {
         let mut sources = Vec::new();
         for source in self.project.sources.values().filter(used) {
             let (watermark, landed) = self.catalog.read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?)))?;
-            let idle = watermark.as_ref().is_some_and(|w| source.policy.idle_after.is_some_and(|s| s.after(EventTime(w.at.0), source.time_zone).0 < now.0));
+            let idle =
+                watermark.as_ref().is_some_and(|w| source.policy.idle_after.is_some_and(|s| s.after(EventTime(w.at.0), source.time_zone).0 < now.0));
             sources.push(SourceStatus { name: source.name.clone(), watermark, landed, idle });
         }
         let mut datasets = Vec::new();
@@ -440,7 +455,8 @@ impl Workshop {
     pub fn query(&mut self, sql: &str, at: Option<SnapshotId>) -> Result<Rows, Error> {
         let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path("staging")))?;
         let store = self.store.clone();
-        let mentioned = |name: &str| sql.contains(name) || sql.to_lowercase().contains("information_schema") || sql.to_lowercase().contains("show tables");
+        let mentioned =
+            |name: &str| sql.contains(name) || sql.to_lowercase().contains("information_schema") || sql.to_lowercase().contains("show tables");
         self.catalog.read(|v| {
             let latest = v.latest()?;
             let at = at.unwrap_or(latest);

@@ -391,7 +391,17 @@ mod tests {
         let digest = Digest::of(transform);
         let window = DAY.parse(day).unwrap();
         let (input_snapshot, published_snapshot) = (SnapshotId(input), SnapshotId(input + 1));
-        PublishedRow { window, partition: day.into(), run: RunId(1), input_snapshot, published_snapshot, transform_digest: digest, rows: 1, bytes: 1, checksum: digest }
+        PublishedRow {
+            window,
+            partition: day.into(),
+            run: RunId(1),
+            input_snapshot,
+            published_snapshot,
+            transform_digest: digest,
+            rows: 1,
+            bytes: 1,
+            checksum: digest,
+        }
     }
 
     fn slot(at: &str, snapshot: i64, records: i64, late: i64) -> Slot {

@@ -81,7 +81,14 @@ pub enum PublishError {
 /// # After a crash
 /// Before the commit, moved files are orphans that `recover` removes; after it, all of it is visible. An error of
 /// the commit itself leaves the outcome open: `recover` looks before it cleans up.
-pub fn publish(store: &Store, catalog: &mut Catalog, manifest: &mut Manifest, fields: &[Field], staged: &[Written], now: IngestTime) -> Result<(), PublishError> {
+pub fn publish(
+    store: &Store,
+    catalog: &mut Catalog,
+    manifest: &mut Manifest,
+    fields: &[Field],
+    staged: &[Written],
+    now: IngestTime,
+) -> Result<(), PublishError> {
     let owner = manifest.run.to_string();
     let folder = catalog.read(|v| Ok::<_, CatalogError>(format!("{}main/{}/", v.data_path(), manifest.recipe.dataset)))?;
     let mut moves = Vec::new();
@@ -144,7 +151,8 @@ fn record_files(manifest: &mut Manifest, staged: &[Written], moves: &[(String, S
     manifest.partitions.iter_mut().for_each(|p| p.files.clear());
     for (file, (_, to)) in staged.iter().zip(moves) {
         if let Some(i) = places.get(file.file.partition.as_deref().unwrap_or_default()) {
-            let record = FileRecord { path: format!("{folder}{to}"), rows: file.file.rows as u64, bytes: file.file.bytes as u64, digest: file.digest };
+            let record =
+                FileRecord { path: format!("{folder}{to}"), rows: file.file.rows as u64, bytes: file.file.bytes as u64, digest: file.digest };
             manifest.partitions[*i].files.push(record);
         }
     }
@@ -251,7 +259,14 @@ struct Prior {
 /// The run is not published, later runs have replaced its partitions (unless `force`), or what was before is gone.
 /// # After a crash
 /// As for [`publish`].
-pub fn rollback(store: &Store, catalog: &mut Catalog, undone: &Manifest, force: bool, now: IngestTime, new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>) -> Result<Manifest, CatalogError>) -> Result<Manifest, PublishError> {
+pub fn rollback(
+    store: &Store,
+    catalog: &mut Catalog,
+    undone: &Manifest,
+    force: bool,
+    now: IngestTime,
+    new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>) -> Result<Manifest, CatalogError>,
+) -> Result<Manifest, PublishError> {
     let Some(published) = undone.published_snapshot.filter(|_| undone.status == Status::Published) else {
         return Err(PublishError::Status { run: undone.run, status: undone.status.name(), wanted: "published" });
     };
@@ -308,7 +323,13 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
             Some(s) => later.push(format!("{} by {}", p.partition, s.run)),
             None => later.push(format!("{} (taken away)", p.partition)),
         }
-        let mut record = PartitionRecord { partition: p.partition.clone(), start_us: p.start_us, end_us: p.end_us, reason: format!("rollback of {}", undone.run), ..Default::default() };
+        let mut record = PartitionRecord {
+            partition: p.partition.clone(),
+            start_us: p.start_us,
+            end_us: p.end_us,
+            reason: format!("rollback of {}", undone.run),
+            ..Default::default()
+        };
         (record.prior_run, record.prior_rows, record.prior_checksum) = match &stands {
             Some(s) => (Some(s.run), Some(s.rows as u64), Some(s.checksum)),
             None => (None, None, None),
@@ -318,7 +339,10 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
             if !records.contains_key(&run) {
                 records.insert(run, view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect());
             }
-            let old = records.get(&run).and_then(|r| r.get(&p.partition)).ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
+            let old = records
+                .get(&run)
+                .and_then(|r| r.get(&p.partition))
+                .ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
             let input = view.run(run)?.map(|r| (r.manifest.recipe.input_snapshot, r.manifest.recipe.transform_digest));
             (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
             record.input_snapshot = old.input_snapshot.or(input.map(|i| i.0));
@@ -335,7 +359,14 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
 }
 
 /// Gives each earlier file a second name, so that clean-ups of either leave the other alone.
-fn link_files(store: &Store, catalog: &mut Catalog, owner: &str, table: &Table, priors: &[Prior], manifest: &mut Manifest) -> Result<Vec<(LiveFile, String)>, PublishError> {
+fn link_files(
+    store: &Store,
+    catalog: &mut Catalog,
+    owner: &str,
+    table: &Table,
+    priors: &[Prior],
+    manifest: &mut Manifest,
+) -> Result<Vec<(LiveFile, String)>, PublishError> {
     let mut links = Vec::new();
     for (prior, p) in priors.iter().zip(&mut manifest.partitions) {
         let mut records = Vec::new();

@@ -8,6 +8,10 @@ use std::{
     fs::{self, TryLockError},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
 };
 
 /// A file operation that failed, with its path.
@@ -27,6 +31,27 @@ pub struct StoreError {
 #[derive(Clone, Debug)]
 pub struct Store {
     root: PathBuf,
+    faults: Faults,
+}
+
+/// Deaths on purpose, for tests: the process unwinds at the n-th change of files or catalog, as if it had been killed there.
+#[derive(Clone, Debug, Default)]
+pub struct Faults(Option<Arc<AtomicI64>>);
+
+impl Faults {
+    /// Returns faults that let `steps` changes happen and die at the next.
+    pub fn after(steps: i64) -> Faults {
+        Faults(Some(Arc::new(AtomicI64::new(steps))))
+    }
+
+    /// Counts a change; dies if its time has come.
+    pub fn step(&self) {
+        if let Some(left) = &self.0
+            && left.fetch_sub(1, Ordering::SeqCst) <= 0
+        {
+            panic!("killed by a fault that was asked for");
+        }
+    }
 }
 
 /// A claim on a staging folder. While it is held, no other process takes the folder for a dead one's.
@@ -48,7 +73,17 @@ impl<T> At<T> for io::Result<T> {
 impl Store {
     /// Returns the store in `root`, which need not exist yet.
     pub fn new(root: impl Into<PathBuf>) -> Store {
-        Store { root: root.into() }
+        Store { root: root.into(), faults: Faults::default() }
+    }
+
+    /// Returns the same store with these faults.
+    pub fn with_faults(self, faults: Faults) -> Store {
+        Store { faults, ..self }
+    }
+
+    /// Returns its faults, for the catalog beside it.
+    pub fn faults(&self) -> Faults {
+        self.faults.clone()
     }
 
     /// Returns the absolute or working-directory path of `relative`.
@@ -75,6 +110,7 @@ impl Store {
     /// # Errors
     /// The file exists or cannot be made.
     pub fn create(&self, relative: &str) -> Result<File, StoreError> {
+        self.faults.step();
         let path = self.path(relative);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).at("create the folder", parent)?;
@@ -127,6 +163,7 @@ impl Store {
     /// # Errors
     /// The disk refuses.
     pub fn sync(&self, relative: &str) -> Result<(), StoreError> {
+        self.faults.step();
         let path = self.path(relative);
         File::open(&path).and_then(|f| f.sync_all()).at("make durable", &path)
     }
@@ -146,6 +183,7 @@ impl Store {
     /// # Errors
     /// The target's folder cannot be made, or the file is on another file system.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        self.faults.step();
         let (from, to) = (self.path(from), self.path(to));
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent).at("create the folder", parent)?;
@@ -158,6 +196,7 @@ impl Store {
     /// # Errors
     /// The file is gone, or the new name exists.
     pub fn link(&self, from: &str, to: &str) -> Result<(), StoreError> {
+        self.faults.step();
         let (source, target) = (self.path(from), self.path(to));
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent).at("create the folder", parent)?;
@@ -176,6 +215,7 @@ impl Store {
     /// # Errors
     /// The folder is read-only.
     pub fn remove(&self, relative: &str) -> Result<(), StoreError> {
+        self.faults.step();
         let path = self.path(relative);
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove", &path),
@@ -188,6 +228,7 @@ impl Store {
     /// # Errors
     /// The folder is read-only.
     pub fn remove_dir(&self, relative: &str) -> Result<(), StoreError> {
+        self.faults.step();
         let path = self.path(relative);
         match fs::remove_dir_all(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove the folder", &path),

@@ -16,7 +16,11 @@ fn lab(name: &str) -> Lab {
 }
 
 fn files(name: &str) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(example(name).join("data")).unwrap().map(|e| e.unwrap().path()).filter(|p| p.extension().is_some_and(|e| e == "jsonl")).collect();
+    let mut files: Vec<PathBuf> = std::fs::read_dir(example(name).join("data"))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == "jsonl"))
+        .collect();
     files.sort();
     files
 }
@@ -66,7 +70,9 @@ fn late_orders_come_out_as_their_readme_says() {
     let mut lab = lab("late_orders");
     lab.now = "2026-05-03T12:00:00Z";
     let path = |day: &str| example("late_orders").join(format!("data/{day}.jsonl"));
-    let customer = |c: &str, day: &str| lab.rows(&format!("select orders, total from daily_customer where customer_id = '{c}' and _partition = '{day}'")).join("");
+    let customer = |c: &str, day: &str| {
+        lab.rows(&format!("select orders, total from daily_customer where customer_id = '{c}' and _partition = '{day}'")).join("")
+    };
     let totals = || lab.rows("select _partition, cast(sum(orders) as bigint), sum(total) from daily_customer group by 1 order by 1");
     lab.open().ingest("orders", &[path("2026-05-01"), path("2026-05-02")], None, &()).unwrap();
     lab.go(RunRequest { dataset: "daily_customer".into(), ..Lab::request(Kind::Run, None) });
@@ -78,7 +84,14 @@ fn late_orders_come_out_as_their_readme_says() {
     let counts = landed.files[0].counts;
     assert_eq!((counts.on_time, counts.repair, counts.approval), (1, 5, 1));
     lab.go(RunRequest { dataset: "daily_customer".into(), ..Lab::request(Kind::Repair, None) });
-    assert_eq!(totals(), ["2026-05-01 12 237.49", "2026-05-02 11 226.26", &lab.rows("select _partition, cast(sum(orders) as bigint), sum(total) from daily_customer where _partition = '2026-05-03' group by 1")[0]]);
+    assert_eq!(
+        totals(),
+        [
+            "2026-05-01 12 237.49",
+            "2026-05-02 11 226.26",
+            &lab.rows("select _partition, cast(sum(orders) as bigint), sum(total) from daily_customer where _partition = '2026-05-03' group by 1")[0]
+        ]
+    );
     assert_eq!(customer("A", "2026-05-01"), "3 65.00");
     assert_eq!(lab.rows("select partition, tier from restitch_queue"), ["2026-04-20 approval"]);
 }

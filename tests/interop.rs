@@ -72,7 +72,9 @@ fn duckdb_reads_every_published_row_and_travels_back_to_before_the_repair() {
     use crate::support::{Lab, ORDERS, order};
     let lab = Lab::new(ORDERS);
     let catalog = lab.catalog();
-    let orders: String = (0..40).map(|i| order(&format!("e{i}"), &format!("2026-05-0{}T{:02}:00:00Z", 1 + i % 3, i % 24), &format!("C{}", i % 7), &format!("{i}.25"))).collect();
+    let orders: String = (0..40)
+        .map(|i| order(&format!("e{i}"), &format!("2026-05-0{}T{:02}:00:00Z", 1 + i % 3, i % 24), &format!("C{}", i % 7), &format!("{i}.25")))
+        .collect();
     lab.land("may.jsonl", orders);
     lab.run();
     let before = lab.published();
@@ -82,7 +84,11 @@ fn duckdb_reads_every_published_row_and_travels_back_to_before_the_repair() {
     let after = lab.published();
     let duck = |extra: &[&str]| -> Vec<String> {
         let sql = "SELECT _partition AS a, customer_id AS b, orders AS c, total AS d FROM daily";
-        let rows = if extra.is_empty() { lake(["sql", &catalog, &format!("{sql} ORDER BY a, b")]) } else { lake(["sql", &catalog, &format!("{sql} AT (VERSION => {}) ORDER BY a, b", extra[0])]) };
+        let rows = if extra.is_empty() {
+            lake(["sql", &catalog, &format!("{sql} ORDER BY a, b")])
+        } else {
+            lake(["sql", &catalog, &format!("{sql} AT (VERSION => {}) ORDER BY a, b", extra[0])])
+        };
         rows.iter().map(|r| format!("{} {} {} {}", r["a"].as_str().unwrap(), r["b"].as_str().unwrap(), r["c"], r["d"].as_str().unwrap())).collect()
     };
     assert_eq!(duck(&[]), after);
@@ -103,7 +109,10 @@ fn duckdb_reads_every_published_row_and_travels_back_to_before_the_repair() {
     lake(["cleanup", &catalog]);
     assert_eq!(duck(&[]), before);
     // A row that DuckDB inserts between plan and swap is noticed.
-    let staged = lab.go(restitch::pipeline::RunRequest { mode: restitch::manifest::Mode::Stage, ..Lab::request(restitch::manifest::Kind::Repair, None) }).manifest.unwrap();
+    let staged = lab
+        .go(restitch::pipeline::RunRequest { mode: restitch::manifest::Mode::Stage, ..Lab::request(restitch::manifest::Kind::Repair, None) })
+        .manifest
+        .unwrap();
     lake(["sql", &catalog, "INSERT INTO daily SELECT * FROM daily WHERE _partition = '2026-05-01' LIMIT 1", "--write"]);
     let e = lab.open().publish(staged.run).unwrap_err();
     assert_eq!(e.kind().code(), 4, "{e}");

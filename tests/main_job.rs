@@ -12,7 +12,11 @@ use restitch::{
 /// R21: customer A with events 25, 10, 10 (the last two the same id) totals 35, B 7; twice the same.
 fn lab_of_may() -> Lab {
     let lab = Lab::new(ORDERS);
-    let day1 = [order("e1", "2026-05-01T09:00:00Z", "A", "25"), order("e2", "2026-05-01T10:00:00Z", "A", "10"), order("e2", "2026-05-01T10:00:00Z", "A", "10")];
+    let day1 = [
+        order("e1", "2026-05-01T09:00:00Z", "A", "25"),
+        order("e2", "2026-05-01T10:00:00Z", "A", "10"),
+        order("e2", "2026-05-01T10:00:00Z", "A", "10"),
+    ];
     lab.land("day1.jsonl", day1.concat() + &order("e3", "2026-05-01T11:00:00Z", "B", "7"));
     lab.land("day2.jsonl", order("e4", "2026-05-02T09:00:00Z", "A", "1.50"));
     lab
@@ -52,7 +56,11 @@ fn late_records_wait_in_the_queue_and_repair_touches_their_partitions_only() {
     lab.run();
     let before = lab.rows("select max(snapshot_id) from ducklake_snapshot")[0].parse::<i64>().unwrap();
     let late = lab.land("late.jsonl", order("e5", "2026-05-01T23:00:00Z", "B", "3") + &order("e6", "2026-05-02T08:45:00Z", "C", "4"));
-    assert_eq!((late.files[0].counts.on_time, late.files[0].counts.repair), (1, 1), "08:45 is within 30 minutes of 09:00, 23:00 of the day before is not");
+    assert_eq!(
+        (late.files[0].counts.on_time, late.files[0].counts.repair),
+        (1, 1),
+        "08:45 is within 30 minutes of 09:00, 23:00 of the day before is not"
+    );
     assert_eq!(lab.published(), DAY_ONE, "never appended in passing");
     assert_eq!(lab.rows("select partition, state, dirty from restitch_partitions order by 1"), ["2026-05-01 closed 1", "2026-05-02 open 0"]);
     assert_eq!(lab.rows("select partition, tier, records from restitch_queue"), ["2026-05-01 repair 1"]);
@@ -103,7 +111,11 @@ fn a_replay_gives_the_same_bits_after_newer_versions_and_newer_data() {
     assert_eq!(replayed.manifest.checksum, first.checksum);
     assert_eq!((replayed.manifest.kind, replayed.manifest.status), (Kind::Replay, Status::Done));
     assert!(lab.replay(second.run).unwrap().partitions.iter().all(|p| p.equal()));
-    assert_eq!(names(&lab.plan(Kind::Backfill, Some(("2026-05-01", "2026-05-02")), Some(Reason::Stale))).len(), 2, "made by a version that is not declared");
+    assert_eq!(
+        names(&lab.plan(Kind::Backfill, Some(("2026-05-01", "2026-05-02")), Some(Reason::Stale))).len(),
+        2,
+        "made by a version that is not declared"
+    );
 }
 
 #[test]
@@ -196,7 +208,8 @@ fn a_partition_without_records_is_published_empty_and_can_be_rolled_back() {
     let lab = lab_of_may();
     let run = lab.backfill("2026-05-01", "2026-05-04");
     assert_eq!(run.partitions.iter().map(|p| p.rows).collect::<Vec<_>>(), [2, 1, 0, 0]);
-    let none = lab.go(RunRequest { filter: Some("customer_id = 'nobody'".into()), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) });
+    let none =
+        lab.go(RunRequest { filter: Some("customer_id = 'nobody'".into()), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) });
     assert_eq!(none.manifest.as_ref().unwrap().partitions[0].removed, Some(2));
     assert_eq!(lab.published(), ["2026-05-02 A 1 1.50"]);
     lab.open().rollback(none.manifest.unwrap().run, false, None).unwrap();
@@ -233,7 +246,10 @@ fn rejects_are_kept_with_reason_and_bounded() {
     assert_eq!(e.kind(), ErrorKind::Validation);
     assert!(e.hint().unwrap().contains("two.jsonl:1: "), "{:?}", e.hint());
     assert_eq!(lab.rows("select count(*) from raw_orders_rejects"), ["1"], "nothing of it was landed");
-    let left = std::fs::read_dir(lab.path("warehouse/staging")).unwrap().filter(|e| !e.as_ref().unwrap().file_name().to_string_lossy().ends_with(".lock")).count();
+    let left = std::fs::read_dir(lab.path("warehouse/staging"))
+        .unwrap()
+        .filter(|e| !e.as_ref().unwrap().file_name().to_string_lossy().ends_with(".lock"))
+        .count();
     assert_eq!(left, 0);
 }
 
@@ -244,7 +260,9 @@ fn a_version_is_bound_to_its_bytes_for_ever() {
     assert!(!new, "the same bytes again are no news");
     let e = lab.open().add_transform(&component("misbehave-sockets-1.0.0.wasm")).unwrap_err();
     assert!(chain(&e).contains("restitch:evil/sockets"), "{}", chain(&e));
-    let e = lab.try_go(RunRequest { transform: restitch::config::TransformRef::parse("customer-total@1.0.0"), ..Lab::request(Kind::Run, None) }).unwrap_err();
+    let e = lab
+        .try_go(RunRequest { transform: restitch::config::TransformRef::parse("customer-total@1.0.0"), ..Lab::request(Kind::Run, None) })
+        .unwrap_err();
     assert_eq!((e.kind(), e.hint().as_deref()), (ErrorKind::Usage, Some("did you mean \"customer-totals@1.0.0\"?")));
 }
 

@@ -80,7 +80,12 @@ fn a_partition_larger_than_memory_gives_the_same_bits() {
         .map(|i| {
             // A third repeats an earlier id, on another day of the month: file order is not arrival order.
             let id = if i % 3 == 0 { random.below(i + 1) } else { i };
-            order(&format!("e{id}"), &format!("2026-05-{:02}T{:02}:00:00Z", 1 + random.below(28), random.below(24)), &format!("C{}", random.below(20_000)), &format!("{}.{:02}", i % 1000, i % 100))
+            order(
+                &format!("e{id}"),
+                &format!("2026-05-{:02}T{:02}:00:00Z", 1 + random.below(28), random.below(24)),
+                &format!("C{}", random.below(20_000)),
+                &format!("{}.{:02}", i % 1000, i % 100),
+            )
         })
         .collect();
     let (large, small) = (Lab::new(&month), Lab { memory_bytes: 1 << 20, ..Lab::new(&month) });
@@ -101,7 +106,9 @@ fn a_partition_larger_than_memory_gives_the_same_bits() {
 fn five_thousand_tiny_partitions_are_one_swap() {
     let hours = ORDERS.replace("partition = \"day\"", "partition = \"hour\"").replace("5d", "1000d");
     let lab = Lab::new(&hours);
-    let mut lines: Vec<String> = (0..5000).map(|i| order(&format!("h{i}"), &format!("2020-{:02}-{:02}T{:02}:00:00Z", 1 + i / 24 / 28, 1 + i / 24 % 28, i % 24), "A", "1")).collect();
+    let mut lines: Vec<String> = (0..5000)
+        .map(|i| order(&format!("h{i}"), &format!("2020-{:02}-{:02}T{:02}:00:00Z", 1 + i / 24 / 28, 1 + i / 24 % 28, i % 24), "A", "1"))
+        .collect();
     let mut random = Random(33);
     for i in (1..lines.len()).rev() {
         lines.swap(i, random.below(i + 1));

@@ -9,6 +9,7 @@ use restitch::{
     pipeline::{Error, Options, RunRequest, RunResult, Workshop},
     plan::{Plan, Reason},
     query::rows_json,
+    store::Faults,
     time::{Clock, IngestTime, parse},
 };
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub struct Lab {
     pub now: &'static str,
     pub workers: usize,
     pub memory_bytes: usize,
+    pub faults: Faults,
 }
 
 /// Orders by customer and day, as the examples have them.
@@ -66,7 +68,8 @@ pub fn order(id: &str, time: &str, customer: &str, amount: &str) -> String {
 impl Lab {
     /// A project with this restitch.toml and the example's transforms.
     pub fn new(toml: &str) -> Lab {
-        let lab = Lab { folder: tempfile::tempdir().unwrap(), now: "2026-06-01T00:00:00Z", workers: 2, memory_bytes: 64 << 20 };
+        let lab =
+            Lab { folder: tempfile::tempdir().unwrap(), now: "2026-06-01T00:00:00Z", workers: 2, memory_bytes: 64 << 20, faults: Faults::default() };
         std::fs::write(lab.path("restitch.toml"), toml).unwrap();
         let mut workshop = lab.open();
         workshop.add_transform(&component("customer-totals-1.0.0.wasm")).unwrap();
@@ -87,7 +90,8 @@ impl Lab {
 
     pub fn try_open(&self) -> Result<Workshop, Error> {
         let clock = Clock::Fixed(IngestTime(parse(self.now, chrono_tz::Tz::UTC).unwrap().0));
-        let options = Options { operator: "tester".into(), clock, memory_bytes: self.memory_bytes, workers: self.workers };
+        let options =
+            Options { operator: "tester".into(), clock, memory_bytes: self.memory_bytes, workers: self.workers, faults: self.faults.clone() };
         Workshop::open(self.folder.path(), options)
     }
 

@@ -586,7 +586,10 @@ pub trait StateWrite {
                 text(&p.prior_checksum),
                 opt(p.added),
                 opt(p.removed),
-                opt(p.changed), p.input_snapshot.map(|s| s.0), text(&p.transform_digest)])?;
+                opt(p.changed),
+                p.input_snapshot.map(|s| s.0),
+                text(&p.transform_digest)
+            ])?;
             for f in &p.files {
                 insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
             }

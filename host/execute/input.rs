@@ -1,7 +1,7 @@
 //! The input of partitions: raw rows of a task, filtered, deduplicated, in arrival order, batch by batch.
 //! Never holds more than a task's share of the memory: a large partition is streamed in two passes.
 
-use super::{Counts, Job, Layout, Task, Unplaced, SORT_BYTES_MIN, spill_dir};
+use super::{Counts, Job, Layout, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
 use crate::{
     dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
     id::Digest,
@@ -86,7 +86,13 @@ fn gather(blocks: &[RawBatch], places: &[(u32, u32)]) -> Result<RecordBatch, Unp
 }
 
 /// Returns the input of each of the task's partitions.
-pub(crate) fn read<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<Vec<PartitionInput<'s>>, Unplaced> {
+pub(crate) fn read<'s>(
+    job: &'s Job,
+    layout: &'s Layout,
+    hasher: KeyHasher,
+    task: &Task,
+    timings: &mut Timings,
+) -> Result<Vec<PartitionInput<'s>>, Unplaced> {
     if task.large { large(job, layout, hasher, task, timings).map(|i| vec![i]) } else { held(job, layout, hasher, task, timings) }
 }
 

@@ -1,10 +1,10 @@
 //! The output of one partition: collected, sorted by key, checksummed, written to staging.
 //! Never shows a row to a reader. Output larger than memory is sorted on disk.
 
-use super::{ExecuteError, Job, Unplaced, SORT_BYTES_MIN, spill_dir};
+use super::{ExecuteError, Job, SORT_BYTES_MIN, Unplaced, spill_dir};
 use crate::{
     checksum::{ContentHash, Encoder},
-    datafile::{Written, Writer},
+    datafile::{Writer, Written},
     id::Digest,
     plan::PlannedPartition,
     query::sort_spilled,
@@ -50,7 +50,18 @@ impl<'c> Collector<'c> {
         let mut order: Vec<usize> = job.recipe.key.iter().filter_map(|k| fields.iter().position(|f| f.name == *k)).collect();
         order.extend((0..fields.len()).filter(|i| !order.contains(i)).collect::<Vec<_>>());
         let nulls = vec![0; fields.len()];
-        Collector { job, partition, fields, order, hash: ContentHash::new(fields), writer: None, rows: 0, doubled_keys: 0, nulls, last_key: Vec::new() }
+        Collector {
+            job,
+            partition,
+            fields,
+            order,
+            hash: ContentHash::new(fields),
+            writer: None,
+            rows: 0,
+            doubled_keys: 0,
+            nulls,
+            last_key: Vec::new(),
+        }
     }
 
     /// Pulls all output, and stages it.

@@ -4,7 +4,7 @@
 use super::IngestError;
 use crate::{
     catalog::Table,
-    datafile::{Written, Writer},
+    datafile::{Writer, Written},
     decode::{Chunk, Reject},
     schema::{DataType, envelope},
     store::Store,
@@ -36,7 +36,14 @@ impl RawShape {
     }
 
     /// Returns the rows of a chunk as rows of the raw table.
-    pub(super) fn batch(&self, chunk: &Chunk, flags: Vec<i32>, file: &str, at: IngestTime, first_seq: i64) -> Result<RecordBatch, arrow::error::ArrowError> {
+    pub(super) fn batch(
+        &self,
+        chunk: &Chunk,
+        flags: Vec<i32>,
+        file: &str,
+        at: IngestTime,
+        first_seq: i64,
+    ) -> Result<RecordBatch, arrow::error::ArrowError> {
         let rows = chunk.offsets.len();
         let utc = |v: Vec<i64>| Arc::new(TimestampMicrosecondArray::from(v).with_timezone("UTC")) as ArrayRef;
         let mut flags = Some(flags);

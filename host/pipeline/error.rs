@@ -141,15 +141,23 @@ impl Error {
     /// Returns the kind, which is the exit code.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Error::Config(_) | Error::Unknown(_) | Error::Window(_) | Error::Plan(_) | Error::NoProject { .. } | Error::Usage { .. } => ErrorKind::Usage,
-            Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => ErrorKind::Usage,
+            Error::Config(_) | Error::Unknown(_) | Error::Window(_) | Error::Plan(_) | Error::NoProject { .. } | Error::Usage { .. } => {
+                ErrorKind::Usage
+            }
+            Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => {
+                ErrorKind::Usage
+            }
             Error::Rebound { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => ErrorKind::Usage,
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Column { .. }) => ErrorKind::Usage,
             Error::Query(QueryError::Sql { .. }) => ErrorKind::Usage,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
-            Error::Rejected { .. } | Error::Unproven { .. } | Error::Differs { .. } | Error::Ingest(IngestError::TooManyRejects { .. }) => ErrorKind::Validation,
-            Error::Publish(PublishError::Conflict { .. } | PublishError::Replaced { .. }) | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
+            Error::Rejected { .. } | Error::Unproven { .. } | Error::Differs { .. } | Error::Ingest(IngestError::TooManyRejects { .. }) => {
+                ErrorKind::Validation
+            }
+            Error::Publish(PublishError::Conflict { .. } | PublishError::Replaced { .. }) | Error::Ingest(IngestError::Conflict { .. }) => {
+                ErrorKind::Conflict
+            }
             Error::Approval { .. } => ErrorKind::Approval,
             _ => ErrorKind::Failed,
         }
@@ -160,7 +168,9 @@ impl Error {
         let text = |s: &str| Some(s.to_owned());
         match self {
             Error::Config(e) => e.hint.clone(),
-            Error::Unknown(e) if e.kind == "transform" && e.hint.starts_with("no transform") => text("register one with `restitch transform add FILE.wasm`"),
+            Error::Unknown(e) if e.kind == "transform" && e.hint.starts_with("no transform") => {
+                text("register one with `restitch transform add FILE.wasm`")
+            }
             Error::Unknown(e) => Some(e.hint.clone()),
             Error::NoProject { .. } => text("`restitch init` makes a project here; -C FOLDER names another folder"),
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
@@ -173,20 +183,28 @@ impl Error {
             Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
-            Error::Rejected { run, .. } => Some(format!("`restitch show {run}` shows what was measured; `restitch discard {run}` removes the staged rows")),
+            Error::Rejected { run, .. } => {
+                Some(format!("`restitch show {run}` shows what was measured; `restitch discard {run}` removes the staged rows"))
+            }
             Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
             Error::Publish(PublishError::Replaced { .. }) => text("roll the later runs back first, or say --force"),
             Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
             Error::Ingest(IngestError::Conflict { .. }) => text("ingest again; what is landed already will be recognised"),
             Error::Ingest(IngestError::Changed { .. }) => text("ingest the file when its writer is done"),
-            Error::Ingest(IngestError::TooManyRejects { first, .. }) => Some(format!("--max-rejects raises the bound for one ingest; the first are\n{}", first.join("\n"))),
+            Error::Ingest(IngestError::TooManyRejects { first, .. }) => {
+                Some(format!("--max-rejects raises the bound for one ingest; the first are\n{}", first.join("\n")))
+            }
             Error::Ingest(IngestError::Column { .. }) => text("give the changed column a new name; the table keeps the old one"),
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
             Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
-            Error::Catalog(CatalogError::ForeignRows { .. }) => text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)"),
+            Error::Catalog(CatalogError::ForeignRows { .. }) => {
+                text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
+            }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
-            Error::Approval { dataset, .. } => Some(format!("name them to recompute them: `restitch backfill {dataset} --start … --end … --reason …`")),
+            Error::Approval { dataset, .. } => {
+                Some(format!("name them to recompute them: `restitch backfill {dataset} --start … --end … --reason …`"))
+            }
             Error::NotReplayable { .. } => text("replay the run that computed the rows"),
             _ => None,
         }

@@ -105,10 +105,16 @@ impl Workshop {
         let prepared = self.prepare(recipe, transform, &dataset)?;
         let records = records_by_partition(facts.calendar, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
-        let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end())).cloned().collect();
+        let prior: Vec<PublishedRow> = facts
+            .published
+            .iter()
+            .filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end()))
+            .cloned()
+            .collect();
         let mut manifest = self.begin(request, &prepared, base, plan.window, &partitions)?;
         let claim = self.store.claim(&manifest.run.to_string())?;
-        let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }.go(&mut manifest, progress);
+        let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
+            .go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
         drop(claim);
         self.end(manifest, done).map(|manifest| RunResult { plan, manifest: Some(manifest) })
@@ -144,7 +150,14 @@ impl Workshop {
         })
     }
 
-    fn begin(&mut self, request: &RunRequest, prepared: &Prepared, base: SnapshotId, window: Option<Window>, partitions: &[PlannedPartition]) -> Result<Manifest, Error> {
+    fn begin(
+        &mut self,
+        request: &RunRequest,
+        prepared: &Prepared,
+        base: SnapshotId,
+        window: Option<Window>,
+        partitions: &[PlannedPartition],
+    ) -> Result<Manifest, Error> {
         let span = partitions.first().zip(partitions.last()).and_then(|(a, b)| Window::new(a.window.start(), b.window.end()).ok());
         let inputs = prepared.raw.files.iter().filter(|f| span.is_none_or(|w| RawInput::may_hold(f, w))).map(input_file).collect();
         let versions = self.versions()?;
@@ -263,8 +276,16 @@ impl Attempt<'_> {
         let (target, published) = self.workshop.catalog.read(|v| target(&v, &self.dataset.name, &output, base))?;
         let folder = staging(&manifest.run.to_string());
         let options = &self.workshop.options;
-        let (computed, mut timings) =
-            compute(&self.workshop.store, self.prepared, self.partitions, self.records, Some(&target), &folder, (options.memory_bytes, options.workers), progress)?;
+        let (computed, mut timings) = compute(
+            &self.workshop.store,
+            self.prepared,
+            self.partitions,
+            self.records,
+            Some(&target),
+            &folder,
+            (options.memory_bytes, options.workers),
+            progress,
+        )?;
         let began = Instant::now();
         let subject = Subject {
             store: &self.workshop.store,
@@ -316,7 +337,9 @@ impl Attempt<'_> {
 fn record_staged(manifest: &mut Manifest, files: &[Written]) {
     for p in &mut manifest.partitions {
         let own = files.iter().filter(|f| f.file.partition.as_ref() == Some(&p.partition));
-        p.files = own.map(|f| crate::manifest::FileRecord { path: f.path.clone(), rows: f.file.rows as u64, bytes: f.file.bytes as u64, digest: f.digest }).collect();
+        p.files = own
+            .map(|f| crate::manifest::FileRecord { path: f.path.clone(), rows: f.file.rows as u64, bytes: f.file.bytes as u64, digest: f.digest })
+            .collect();
     }
 }
 
@@ -381,7 +404,8 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
 
 /// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.
 fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
-    let refuse = |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
+    let refuse =
+        |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
     if recipe.key.is_empty() {
         recipe.key = d.key.clone();
     }
@@ -395,12 +419,18 @@ fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe
     fit_input(source, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
     for input in &d.inputs[1..] {
         let Some(name) = dataset.lookups.get(&input.name) else {
-            return Err(refuse(format!("the lookup {:?} has no source", input.name), Some(format!("declare it: lookups = {{ {} = \"SOURCE\" }}", input.name))));
+            return Err(refuse(
+                format!("the lookup {:?} has no source", input.name),
+                Some(format!("declare it: lookups = {{ {} = \"SOURCE\" }}", input.name)),
+            ));
         };
         fit_input(project.source(name)?, &input.name, &input.fields).map_err(|(p, h)| refuse(p, h))?;
     }
     if let Some(extra) = dataset.lookups.keys().find(|l| !d.inputs[1..].iter().any(|i| i.name == **l)) {
-        return Err(refuse(format!("the transform has no lookup {extra:?}"), nearest(extra, d.inputs[1..].iter().map(|i| i.name.as_str())).map(|n| format!("did you mean {n:?}?"))));
+        return Err(refuse(
+            format!("the transform has no lookup {extra:?}"),
+            nearest(extra, d.inputs[1..].iter().map(|i| i.name.as_str())).map(|n| format!("did you mean {n:?}?")),
+        ));
     }
     let given: Vec<(String, String)> = recipe.parameters.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
     recipe.parameters = d.parameters_with_defaults(&given).map_err(|e| refuse(e.to_string(), e.hint()))?.into_iter().collect();
@@ -412,7 +442,8 @@ fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (Stri
     for field in fields {
         let place = format!("input {input:?} of the transform asks for {field}");
         let Some(column) = columns.iter().find(|c| c.name == field.name) else {
-            let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str())).map(|n| format!("did you mean {n:?}? A column of another name is declared with aliases or from"));
+            let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str()))
+                .map(|n| format!("did you mean {n:?}? A column of another name is declared with aliases or from"));
             return Err((format!("{place}, and source {} has no such column", source.name), hint));
         };
         let same = column.data_type == field.data_type || (column.data_type, field.data_type) == (DataType::Json, DataType::String);
@@ -420,7 +451,10 @@ fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (Stri
             return Err((format!("{place}, and source {} declares {}", source.name, column.data_type), None));
         }
         if column.nullable && !field.nullable {
-            return Err((format!("{place}, and source {} lets it be null", source.name), Some(format!("declare {} with nullable = false, or a default", field.name))));
+            return Err((
+                format!("{place}, and source {} lets it be null", source.name),
+                Some(format!("declare {} with nullable = false, or a default", field.name)),
+            ));
         }
     }
     Ok(())
