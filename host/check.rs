@@ -195,7 +195,9 @@ impl Evaluation<'_> {
             CheckRecord { name: "key".into(), kind: "unique".into(), severity: Severity::Error.name().into(), passed, measured, expected, detail };
         (!passed
             && !self.subject.key.is_empty()
-            && !self.subject.checks.iter().any(|c| matches!(&c.kind, CheckKind::Unique { columns } if columns.is_empty())))
+            && !self.subject.checks.iter().any(|c| {
+                c.severity == Severity::Error && matches!(&c.kind, CheckKind::Unique { columns } if columns.is_empty() || columns == self.subject.key)
+            }))
         .then_some(record)
     }
 

@@ -146,8 +146,10 @@ impl Layout {
         let table = job.raw.table.fields();
         let mut place = |name: &str| {
             columns.iter().position(|c| c.name == name).unwrap_or_else(|| {
-                let field = table.iter().find(|f| f.name == name).expect("BUG: columns are checked before a run");
-                columns.push(field.clone());
+                // A column that is declared but was not there yet at the pinned snapshot reads null.
+                let asked = job.transform.descriptor().inputs[0].fields.iter();
+                let field = table.iter().chain(asked).find(|f| f.name == name).cloned();
+                columns.push(field.unwrap_or_else(|| Field::new(name, crate::schema::DataType::String, true)));
                 columns.len() - 1
             })
         };

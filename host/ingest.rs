@@ -14,7 +14,7 @@ use crate::{
     decode::{self, DecodeError, FileIdentity, Reject},
     id::SnapshotId,
     schema::{Field, envelope},
-    store::{Store, StoreError, staging},
+    store::{GATE, Store, StoreError, staging},
     time::{Clock, EventTime, IngestTime},
     watermark::Watermark,
 };
@@ -83,6 +83,16 @@ pub enum IngestError {
         source_name: String,
         /// What changed.
         what: String,
+    },
+    /// A watermark cannot be set far beyond the clock: it could never be taken back.
+    #[error("{asked} lies more than max_future ({max_future}) ahead of the clock, {clock}")]
+    Ahead {
+        /// Where it was to go.
+        asked: EventTime,
+        /// The source's bound.
+        max_future: crate::time::Span,
+        /// The clock.
+        clock: IngestTime,
     },
     /// A watermark cannot be moved back.
     #[error("the watermark of {source_name:?} stands at {now} and cannot move back to {asked}")]
@@ -180,7 +190,10 @@ pub fn ingest(
         return Ok(report);
     }
     let owner = format!("ingest-{}", uuid::Uuid::new_v4());
-    let claim = store.claim(&owner)?;
+    let claim = {
+        let _gate = store.lock(GATE)?;
+        store.claim(&owner)?
+    };
     let landed = Landing { store, source, request, now, owner: &owner }.land(catalog, project, &mut report, &new, progress);
     store.remove_dir(&staging(&owner)).ok();
     drop(claim);
@@ -311,7 +324,7 @@ impl Landing<'_> {
 
     /// Makes the files durable and moves them to where the catalog will say they are.
     fn move_files(&self, catalog: &mut Catalog, ready: &Ready) -> Result<Vec<String>, IngestError> {
-        let name = &self.owner[..15];
+        let name = self.owner;
         let raw = ready.raw.1.iter().enumerate().map(|(i, w)| (w.path.clone(), ready.raw.0.folder.clone(), format!("{name}-{i}.parquet")));
         let rejects = ready.rejects.1.iter().map(|w| (w.path.clone(), ready.rejects.0.folder.clone(), format!("{name}-rejects.parquet")));
         let moves: Vec<(String, String, String)> = raw.chain(rejects).collect();
@@ -319,9 +332,9 @@ impl Landing<'_> {
         catalog.record(|r| r.put_intents(self.owner, &targets))?;
         let moved = moves.iter().zip(&targets).try_for_each(|((from, _, _), to)| {
             self.store.sync(from)?;
-            self.store.rename(from, to)?;
-            self.store.sync_parent(to)
+            self.store.rename(from, to)
         });
+        let moved = moved.and_then(|()| self.store.sync_entries(&targets));
         if let Err(e) = moved {
             self.undo_move(catalog);
             return Err(e.into());
@@ -538,6 +551,10 @@ pub fn advance_watermark(
     clock: Clock,
 ) -> Result<WatermarkRow, IngestError> {
     let _turn = store.lock(&format!("source-{}", source.name))?;
+    let now = clock.now();
+    if to > source.policy.future_after(now) {
+        return Err(IngestError::Ahead { asked: to, max_future: source.policy.max_future, clock: now });
+    }
     catalog.record(|record| {
         let view = record.view();
         let value = Watermark(to);
@@ -547,7 +564,7 @@ pub fn advance_watermark(
             return Err(IngestError::Backwards { source_name: source.name.clone(), now: before.value.0, asked: to });
         }
         let cutoffs = value.cutoffs(&source.policy);
-        let row = WatermarkRow { value, cutoffs, snapshot: view.latest()?, reason: "manual".into(), operator: operator.into(), at: clock.now() };
+        let row = WatermarkRow { value, cutoffs, snapshot: view.latest()?, reason: "manual".into(), operator: operator.into(), at: now };
         record.put_watermark(&source.name, &row)?;
         Ok(row)
     })

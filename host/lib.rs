@@ -32,3 +32,6 @@ pub mod execute;
 pub mod check;
 pub mod publish;
 pub mod pipeline;
+
+// The edge.
+pub mod cli;

@@ -1,1 +1,9 @@
-fn main() {}
+//! The program: what was typed goes to `restitch::cli`, and its exit code comes back.
+//! Never holds logic.
+//! Everything it can do is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(restitch::cli::run(std::env::args_os()))
+}

@@ -190,7 +190,10 @@ pub struct Manifest {
     pub operator: String,
     /// Why, in the operator's words.
     pub reason: Option<String>,
-    /// The start as asked for, and resolved.
+    /// Start and end as they were typed; none, if the window was left open.
+    #[serde(default)]
+    pub asked: Vec<String>,
+    /// The window, resolved: its first instant, and the first after it.
     pub window: Option<[String; 2]>,
     /// Which partitions of the window were wanted: all, missing, dirty or stale.
     pub only: Option<String>,

@@ -22,7 +22,7 @@ use crate::{
     recover,
     schema::envelope,
     store::{self, Store, staging},
-    time::{Clock, EventTime},
+    time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
     window::Calendar,
 };
@@ -99,6 +99,8 @@ pub struct SourceStatus {
     pub watermark: Option<WatermarkRow>,
     /// Files landed, records, rejects.
     pub landed: (i64, i64, i64),
+    /// When a file was landed last.
+    pub last: Option<IngestTime>,
     /// Whether it has been silent for longer than `idle_after`.
     pub idle: bool,
 }
@@ -219,7 +221,10 @@ impl Workshop {
             descriptor: serde_json::to_string(d).map_err(|e| Error::Internal(e.to_string()))?,
             added: (self.options.clock.now(), self.options.operator.clone()),
         };
-        self.store.put(&component_path(row.digest), &bytes)?;
+        let bound = self.catalog.read(|v| v.transform(&row.name, &row.version))?;
+        if bound.is_none() {
+            self.store.put(&component_path(row.digest), &bytes)?;
+        }
         self.catalog.record(|r| match r.view().transform(&row.name, &row.version)? {
             Some(old) if old.digest == row.digest => Ok((old, false)),
             Some(old) => Err(Error::Rebound { transform: format!("{}@{}", row.name, row.version), bound: old.digest, offered: row.digest }),
@@ -297,6 +302,7 @@ impl Workshop {
     pub fn plan(&mut self, request: &RunRequest) -> Result<Plan, Error> {
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
+        self.refuse_recut(&dataset)?;
         let (facts, _) = self.facts(&dataset, row.digest, request.snapshot)?;
         Ok(plan(&facts, &self.plan_request(request, &dataset)?)?)
     }
@@ -334,6 +340,7 @@ impl Workshop {
     /// # Errors
     /// It is neither.
     pub fn discard(&mut self, run: RunId) -> Result<Manifest, Error> {
+        let _claim = self.claim(&run.to_string())?.ok_or(publish::PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
         if !crate::catalog::is_pending(manifest.status) {
             return Err(publish::PublishError::Status { run, status: manifest.status.name(), wanted: "staged or rejected" }.into());
@@ -433,10 +440,10 @@ impl Workshop {
         let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| d.input == s.name || d.lookups.values().any(|l| *l == s.name));
         let mut sources = Vec::new();
         for source in self.project.sources.values().filter(used) {
-            let (watermark, landed) = self.catalog.read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?)))?;
-            let idle =
-                watermark.as_ref().is_some_and(|w| source.policy.idle_after.is_some_and(|s| s.after(EventTime(w.at.0), source.time_zone).0 < now.0));
-            sources.push(SourceStatus { name: source.name.clone(), watermark, landed, idle });
+            let (watermark, landed, last) = self.catalog.read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?, v.last_landed(&source.name)?)))?;
+            let silent = |since: IngestTime| source.policy.idle_after.is_some_and(|s| s.after(EventTime(since.0), source.time_zone).0 < now.0);
+            let idle = last.is_some_and(silent);
+            sources.push(SourceStatus { name: source.name.clone(), watermark, landed, last, idle });
         }
         let mut datasets = Vec::new();
         for d in chosen {
@@ -453,7 +460,16 @@ impl Workshop {
     /// # Errors
     /// The SQL is wrong, or it is not a query.
     pub fn query(&mut self, sql: &str, at: Option<SnapshotId>) -> Result<Rows, Error> {
-        let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path("staging")))?;
+        let owner = format!("query-{}", uuid::Uuid::new_v4());
+        let claim = self.claim(&owner)?;
+        let rows = self.query_spilling(sql, at, &staging(&owner));
+        self.store.remove_dir(&staging(&owner)).ok();
+        drop(claim);
+        rows
+    }
+
+    fn query_spilling(&mut self, sql: &str, at: Option<SnapshotId>, folder: &str) -> Result<Rows, Error> {
+        let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path(folder)))?;
         let store = self.store.clone();
         let mentioned =
             |name: &str| sql.contains(name) || sql.to_lowercase().contains("information_schema") || sql.to_lowercase().contains("show tables");

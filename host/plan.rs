@@ -299,7 +299,11 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
         let chosen = match request.kind {
             Kind::Repair => reason == Some(Reason::Dirty) && !now.approval,
             // What was never published has no history to protect; what was, waits for its approval.
-            Kind::Run => matches!(reason, Some(Reason::Missing | Reason::NewRecords)) && now.on_time.is_some() && (before.is_none() || !now.approval),
+            // Late records that are in no queue were landed before the dataset was declared.
+            Kind::Run => match before {
+                None => now.on_time.is_some() || now.waiting == 0,
+                Some(_) => reason == Some(Reason::NewRecords) && !now.approval,
+            },
             _ => true,
         };
         let reason = match (request.kind, reason) {

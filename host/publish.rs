@@ -13,7 +13,7 @@ use crate::{
     time::{EventTime, IngestTime},
     window::{Window, path_segment},
 };
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, hash_map::Entry};
 
 /// Why nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +41,12 @@ pub enum PublishError {
         found: Digest,
         /// Its hash when it was written.
         recorded: Digest,
+    },
+    /// Another process is at it.
+    #[error("another process is at run {run}")]
+    Busy {
+        /// The run.
+        run: RunId,
     },
     /// The run is not in a state in which this can be done.
     #[error("run {run} is {status}, not {wanted}")]
@@ -77,10 +83,9 @@ pub enum PublishError {
 /// # Errors
 /// [`PublishError`]; readers see what they saw before.
 /// # After an error
-/// Staged files are where they were, or removed if they had been moved already; the run is to be planned again.
+/// Staged files are where they were; the run is to be planned again.
 /// # After a crash
-/// Before the commit, moved files are orphans that `recover` removes; after it, all of it is visible. An error of
-/// the commit itself leaves the outcome open: `recover` looks before it cleans up.
+/// Before the commit, linked files are orphans that `recover` removes; after it, all of it is visible.
 pub fn publish(
     store: &Store,
     catalog: &mut Catalog,
@@ -115,35 +120,34 @@ pub fn publish(
             Ok(())
         }
         Err(e) => {
+            // An error of the commit leaves its outcome open: look, then clean up.
+            if let Ok(Some(row)) = catalog.read(|v| v.run(manifest.run))
+                && row.manifest.status == Status::Published
+            {
+                (manifest.status, manifest.published_snapshot) = (Status::Published, row.manifest.published_snapshot);
+                store.remove_dir(&staging(&owner)).ok();
+                return Ok(());
+            }
             recover::withdraw(store, catalog, &owner).ok();
             Err(e)
         }
     }
 }
 
-/// Writes down what is going to be moved, makes it durable, and moves it: the last step before the commit.
+/// Writes down what is going to be linked, makes it durable, and links it: the last step before the commit.
 fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &str, moves: &[(String, String)]) -> Result<(), PublishError> {
     let targets: Vec<String> = moves.iter().map(|(_, to)| format!("{folder}{to}")).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
     let moved = || {
         moves.iter().try_for_each(|(from, _)| store.sync(from))?;
-        moves.iter().zip(&targets).try_for_each(|((from, _), to)| store.rename(from, to))?;
-        sync_folders(store, folder, &targets)
+        // Linked, not moved: whatever happens, a staged run still has its files.
+        moves.iter().zip(&targets).try_for_each(|((from, _), to)| store.link(from, to))?;
+        store.sync_entries(&targets)
     };
     moved().inspect_err(|_| {
         recover::withdraw(store, catalog, owner).ok();
     })?;
     Ok(())
-}
-
-/// Makes the entries of `targets` durable: each folder once, and the table's own.
-fn sync_folders(store: &Store, folder: &str, targets: &[String]) -> Result<(), StoreError> {
-    let folders: BTreeSet<&str> = targets.iter().filter_map(|t| t.rsplit_once('/').map(|(f, _)| f)).collect();
-    for f in folders {
-        store.sync_parent(&format!("{f}/x"))?;
-        store.sync_parent(f)?;
-    }
-    if targets.is_empty() { Ok(()) } else { store.sync_parent(folder.trim_end_matches('/')) }
 }
 
 fn record_files(manifest: &mut Manifest, staged: &[Written], moves: &[(String, String)], folder: &str) {
@@ -274,7 +278,7 @@ pub fn rollback(
     let (table, priors) = catalog.read(|v| priors(&v, undone, before, force))?;
     let mut manifest = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect())?;
     let owner = manifest.run.to_string();
-    let _claim = store.claim(&owner)?;
+    let claim = store.claim(&owner)?;
     let linked = link_files(store, catalog, &owner, &table, &priors, &mut manifest);
     let committed = linked.and_then(|links| {
         let (author, message) = (manifest.operator.clone(), format!("rollback {owner} of {}", undone.run));
@@ -306,6 +310,7 @@ pub fn rollback(
         }
     };
     store.remove_dir(&staging(&owner)).ok();
+    drop(claim);
     result
 }
 
@@ -336,8 +341,8 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
         };
         let mut files = Vec::new();
         if let Some(run) = p.prior_run {
-            if !records.contains_key(&run) {
-                records.insert(run, view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect());
+            if let Entry::Vacant(v) = records.entry(run) {
+                v.insert(view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect());
             }
             let old = records
                 .get(&run)
@@ -385,7 +390,7 @@ fn link_files(
     let targets: Vec<String> = links.iter().map(|(_, path)| format!("{}{path}", table.folder)).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
     links.iter().zip(&targets).try_for_each(|((file, _), to)| store.link(&file.path, to))?;
-    sync_folders(store, &table.folder, &targets)?;
+    store.sync_entries(&targets)?;
     manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
     Ok(links)
 }

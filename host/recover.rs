@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, StateWrite},
     id::RunId,
     manifest::Status,
-    store::{Store, StoreError, staging},
+    store::{GATE, Store, StoreError, staging},
     time::IngestTime,
 };
 use std::collections::BTreeSet;
@@ -33,8 +33,11 @@ pub type Findings = Vec<String>;
 /// It can be run again: each step is either done or still to do.
 pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<Findings, RecoverError> {
     let mut findings = Vec::new();
-    let intents = catalog.read(|v| v.intents())?;
+    // Whoever is about to begin waits here, so that an owner without a claim is dead.
+    let _gate = store.lock(GATE)?;
+    let (intents, running) = catalog.read(|v| Ok::<_, CatalogError>((v.intents()?, v.running()?)))?;
     let mut owners: BTreeSet<String> = intents.into_iter().map(|(owner, _)| owner).collect();
+    owners.extend(running.iter().map(|r| r.to_string()));
     owners.extend(store.list("staging")?.into_iter().filter(|n| !n.ends_with(".lock")));
     for owner in owners {
         let run = owner.parse::<RunId>().ok();
@@ -42,14 +45,15 @@ pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<
             Some(run) => catalog.read(|v| v.run(run))?.map(|r| r.manifest),
             None => None,
         };
-        // Staged output waits for `publish` or `discard`, and belongs to nobody's process.
-        if state.as_ref().is_some_and(|m| matches!(m.status, Status::Staged | Status::Rejected)) {
-            continue;
-        }
         let Some(claim) = store.claim(&owner)? else { continue };
         let withdrawn = withdraw(store, catalog, &owner)?;
-        store.remove_dir(&staging(&owner))?;
-        drop(claim);
+        // Staged output waits for `publish` or `discard`, and belongs to nobody's process.
+        if state.as_ref().is_some_and(|m| matches!(m.status, Status::Staged | Status::Rejected)) {
+            if withdrawn > 0 {
+                findings.push(format!("publishing {owner} had died half-way: taken back, it is still staged"));
+            }
+            continue;
+        }
         if let Some(mut manifest) = state.filter(|m| m.status == Status::Running) {
             manifest.status = Status::Failed;
             manifest.error = Some("its process died; nothing was published".into());
@@ -58,6 +62,8 @@ pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<
         } else if owner.starts_with("ingest-") {
             findings.push(format!("an ingest had died before it landed anything: {withdrawn} file(s) removed; ingest again"));
         }
+        store.remove_dir(&staging(&owner))?;
+        drop(claim);
     }
     Ok(findings)
 }

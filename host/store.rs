@@ -5,6 +5,7 @@ use crate::id::Digest;
 use sha2::{Digest as _, Sha256};
 pub use std::fs::File;
 use std::{
+    collections::BTreeSet,
     fs::{self, TryLockError},
     io::{self, Read, Write},
     path::{Path, PathBuf},
@@ -53,6 +54,10 @@ impl Faults {
         }
     }
 }
+
+/// Where a second name cannot be given, a copy is made: no hard links, or another file system.
+const NO_LINKS: [io::ErrorKind; 4] =
+    [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied, io::ErrorKind::TooManyLinks, io::ErrorKind::CrossesDevices];
 
 /// A claim on a staging folder. While it is held, no other process takes the folder for a dead one's.
 #[derive(Debug)]
@@ -178,6 +183,22 @@ impl Store {
         File::open(parent).and_then(|f| f.sync_all()).at("make durable", parent)
     }
 
+    /// Makes the entries of new files durable: each folder once, and the folders above, which may be new as well.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn sync_entries(&self, paths: &[String]) -> Result<(), StoreError> {
+        let mut folders = BTreeSet::new();
+        for path in paths {
+            folders.extend(Path::new(path).ancestors().skip(1).take(3));
+        }
+        for folder in folders.into_iter().filter(|f| !f.as_os_str().is_empty()) {
+            let path = self.root.join(folder);
+            File::open(&path).and_then(|f| f.sync_all()).at("make durable", &path)?;
+        }
+        Ok(())
+    }
+
     /// Moves a file inside the warehouse. Both names must be on one file system.
     ///
     /// # Errors
@@ -203,8 +224,9 @@ impl Store {
         }
         match fs::hard_link(&source, &target) {
             Ok(()) => Ok(()),
-            Err(e) if matches!(e.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied | io::ErrorKind::TooManyLinks) => {
-                fs::copy(&source, &target).map(|_| ()).at("copy a file to", &target)
+            Err(e) if NO_LINKS.contains(&e.kind()) => {
+                fs::copy(&source, &target).at("copy a file to", &target)?;
+                File::open(&target).and_then(|f| f.sync_all()).at("make durable", &target)
             }
             Err(e) => Err(e).at("link", &source),
         }
@@ -290,6 +312,9 @@ impl Store {
     }
 }
 
+/// Taken while an owner comes to be, and while the dead are looked for: so nobody is taken for dead before it has its claim.
+pub const GATE: &str = "gate";
+
 impl Store {
     /// Waits for, and takes, the lock of that name: one holder at a time, over all processes.
     ///
@@ -334,4 +359,24 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
         fs::create_dir_all(parent).at("create the folder", parent)?;
     }
     File::create_new(path).and_then(|mut f| f.write_all(bytes)).at("create", path)
+}
+
+/// Writes a file outside any warehouse, over one that is there.
+///
+/// # Errors
+/// Its folder is not writable.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
+    fs::write(path, bytes).at("write", path)
+}
+
+/// Returns whether a folder outside any warehouse is missing or empty.
+///
+/// # Errors
+/// It cannot be read.
+pub fn is_free(folder: &Path) -> Result<bool, StoreError> {
+    match fs::read_dir(folder) {
+        Ok(mut entries) => Ok(entries.next().is_none()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(e) => Err(e).at("read the folder", folder),
+    }
 }

@@ -69,6 +69,7 @@ CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR
   input_snapshot BIGINT NOT NULL, published_snapshot BIGINT, undoes BIGINT, partitions BIGINT NOT NULL DEFAULT 0, rows_in BIGINT, rows_out BIGINT, checksum VARCHAR,
   started_us BIGINT NOT NULL, finished_us BIGINT, error VARCHAR, manifest VARCHAR);
 CREATE INDEX restitch_run_of ON restitch_run(dataset, run_id);
+CREATE INDEX restitch_run_running ON restitch_run(run_id) WHERE status = 'running';
 CREATE TABLE restitch_run_partition(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, reason VARCHAR NOT NULL,
   records BIGINT NOT NULL, late BIGINT NOT NULL, duplicates BIGINT NOT NULL, conflicts BIGINT NOT NULL, input_checksum VARCHAR, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR,
   prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;

@@ -227,6 +227,25 @@ impl View<'_> {
         Ok(self.connection.query_row(sql, [source], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?)
     }
 
+    /// Returns when `source` landed a file last.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn last_landed(&self, source: &str) -> Result<Option<IngestTime>, CatalogError> {
+        let sql = "SELECT max(ingested_us) FROM restitch_file WHERE source = ?1";
+        Ok(self.connection.query_row(sql, [source], |r| r.get::<_, Option<i64>>(0))?.map(IngestTime))
+    }
+
+    /// Returns the runs that say they are running.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn running(&self) -> Result<Vec<RunId>, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT run_id FROM restitch_run WHERE status = 'running' ORDER BY run_id")?;
+        let rows = statement.query_map([], |r| r.get(0).map(RunId))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// Returns the watermark of `source`, if it has one.
     ///
     /// # Errors
@@ -426,7 +445,7 @@ impl View<'_> {
     /// There is no such table.
     pub fn state_table(&self, name: &str) -> Result<(Vec<String>, Vec<Vec<rusqlite::types::Value>>), CatalogError> {
         let mut statement = self.connection.prepare(&format!("SELECT * FROM \"{}\"", name.replace('"', "\"\"")))?;
-        let columns: Vec<String> = statement.column_names().into_iter().map(str::to_owned).collect();
+        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
         let count = columns.len();
         let rows = statement.query_map([], |r| (0..count).map(|i| r.get(i)).collect::<Result<Vec<_>, _>>())?;
         let rows = rows.collect::<Result<_, _>>()?;

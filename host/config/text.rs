@@ -242,8 +242,12 @@ impl Reader<'_> {
             idle_after: self.optional(&s.idle_after, Span::parse, "a duration")?,
             time_zone,
         };
-        let mut columns = Vec::new();
+        let mut columns: Vec<SourceColumn> = Vec::new();
         for (name, column) in s.columns {
+            let twin = |c: &&SourceColumn| c.name.eq_ignore_ascii_case(name.as_ref());
+            if let Some(twin) = columns.iter().find(twin) {
+                return Err(self.error(name.span(), format!("{:?} and {:?} are one column to SQL, which ignores case", twin.name, name.as_ref()), None));
+            }
             columns.push(self.column(&name, column)?);
         }
         let known = |column: &Text| -> Result<String, ConfigError> {
@@ -258,9 +262,16 @@ impl Reader<'_> {
             return Err(self.error(s.event_time.span(), format!("the event time {event_time:?} must be an unmasked timestamp column"), None));
         }
         let record_id = s.record_id.as_ref().map(known).transpose()?;
+        let masked = |id: &&Text| columns.iter().any(|c| c.name == *id.as_ref() && matches!(c.mask, Some(Mask::Redact | Mask::Drop)));
+        if let Some(id) = s.record_id.as_ref().filter(masked) {
+            return Err(self.error(id.span(), "a record id that is redacted or dropped identifies nothing (sha256 keeps ids apart)", None));
+        }
+        if source_name.ends_with("_rejects") {
+            return Err(self.error(name.span(), format!("{source_name:?} would share a table with the rejects of another source"), None));
+        }
         let format = self.choice(&Some(s.format), &[("jsonl", Format::Jsonl), ("csv", Format::Csv), ("parquet", Format::Parquet)], Format::Jsonl)?;
         let max_rejects = self.optional(&s.max_rejects, MaxRejects::parse, "a number of records or a percentage (like 0.1%)")?;
-        let one_byte = |t: &str| if let [b] = t.as_bytes() { Some(*b) } else { None };
+        let one_byte = |t: &str| if let [b] = t.as_bytes() { Some(*b).filter(|b| b.is_ascii() && !b"\"\r\n".contains(b)) } else { None };
         Ok(Source {
             name: source_name,
             format,
@@ -338,6 +349,9 @@ impl Reader<'_> {
 
     fn dataset(&self, name: &Text, d: DatasetText, sources: &IndexMap<String, Source>, limits: &LimitsText) -> Result<Dataset, ConfigError> {
         let dataset = self.identifier(name, "dataset")?;
+        if ["restitch", "ducklake", "raw_"].iter().any(|p| dataset.to_ascii_lowercase().starts_with(p)) {
+            return Err(self.error(name.span(), format!("{dataset:?} is a name of the warehouse's own: restitch…, ducklake… and raw_… are taken"), None));
+        }
         let source_of = |text: &Text| -> Result<&Source, ConfigError> {
             sources.get(text.as_ref()).ok_or_else(|| {
                 let unknown = Unknown::new("source", text.as_ref(), sources.keys());
@@ -417,7 +431,10 @@ impl Reader<'_> {
             "balance" => CheckKind::Balance {
                 input: c.input.clone().ok_or_else(|| need("input"))?,
                 output: c.output.clone().ok_or_else(|| need("output"))?,
-                tolerance: c.tolerance.as_ref().map_or("0".into(), Scalar::text),
+                tolerance: match c.tolerance.as_ref().map_or("0".into(), Scalar::text) {
+                    t if t.parse::<f64>().is_ok_and(|t| t >= 0.0) => t,
+                    _ => return Err(need("a tolerance that is a number")),
+                },
             },
             "range" => CheckKind::Range {
                 column: c.column.clone().ok_or_else(|| need("column"))?,

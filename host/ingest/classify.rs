@@ -86,9 +86,9 @@ impl Classifier {
         let start = EventTime(at.0.div_euclid(SLOT_US) * SLOT_US);
         let slot = self.slots.entry(start.0).or_insert(Slot { start, snapshot: SnapshotId(0), records: 0, late: 0, future: 0 });
         slot.records += 1;
-        slot.future += future as i64;
         match punctuality {
             Punctuality::OnTime => {
+                slot.future += future as i64;
                 self.file.on_time += 1;
                 if future { envelope::FUTURE } else { 0 }
             }

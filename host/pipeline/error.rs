@@ -111,6 +111,9 @@ pub enum Error {
     /// The published table has other columns than the transform gives.
     #[error("column {} of {dataset} is {found} in the published table, but the transform gives {}", field.name, field.data_type)]
     Evolution { dataset: String, field: Field, found: String },
+    /// The dataset is cut in another way than it was published.
+    #[error("dataset {dataset} is published {published}, but declared {declared}")]
+    Recut { dataset: String, published: String, declared: String },
     /// Checks said no.
     #[error("run {run} was rejected: {} failed", failed.join(", "))]
     Rejected { run: RunId, failed: Vec<String> },
@@ -147,15 +150,15 @@ impl Error {
             Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => {
                 ErrorKind::Usage
             }
-            Error::Rebound { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => ErrorKind::Usage,
-            Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Column { .. }) => ErrorKind::Usage,
+            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => ErrorKind::Usage,
+            Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => ErrorKind::Usage,
             Error::Query(QueryError::Sql { .. }) => ErrorKind::Usage,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
-            Error::Rejected { .. } | Error::Unproven { .. } | Error::Differs { .. } | Error::Ingest(IngestError::TooManyRejects { .. }) => {
+            Error::Execute(ExecuteError::Duplicates { .. }) | Error::Rejected { .. } | Error::Unproven { .. } | Error::Differs { .. } | Error::Ingest(IngestError::TooManyRejects { .. }) => {
                 ErrorKind::Validation
             }
-            Error::Publish(PublishError::Conflict { .. } | PublishError::Replaced { .. }) | Error::Ingest(IngestError::Conflict { .. }) => {
+            Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. }) | Error::Ingest(IngestError::Conflict { .. }) => {
                 ErrorKind::Conflict
             }
             Error::Approval { .. } => ErrorKind::Approval,
@@ -205,6 +208,8 @@ impl Error {
             Error::Approval { dataset, .. } => {
                 Some(format!("name them to recompute them: `restitch backfill {dataset} --start … --end … --reason …`"))
             }
+            Error::Recut { .. } => text("declare a dataset of another name for the new cut; readers can change over when it is built"),
+            Error::Publish(PublishError::Busy { .. }) => text("wait for it"),
             Error::NotReplayable { .. } => text("replay the run that computed the rows"),
             _ => None,
         }

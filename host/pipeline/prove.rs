@@ -16,7 +16,7 @@ use crate::{
     window::Window,
 };
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashSet, btree_map::Entry},
     time::Instant,
 };
 
@@ -117,9 +117,8 @@ impl Workshop {
             error: None,
             ..old.clone()
         };
-        let mut manifest = self.catalog.record(|r| r.new_run(started, |id| Manifest { run: id, ..fresh }))?;
+        let (mut manifest, claim) = self.new_run(started, fresh)?;
         let owner = manifest.run.to_string();
-        let claim = self.store.claim(&owner)?;
         let computed = self.recompute(&old, &owner, progress);
         self.store.remove_dir(&staging(&owner)).ok();
         drop(claim);
@@ -177,7 +176,7 @@ impl Workshop {
         };
         let old = self.replayable(run)?;
         let owner = format!("verify-{}", uuid::Uuid::new_v4());
-        let claim = self.store.claim(&owner)?;
+        let claim = self.claim(&owner)?;
         let computed = self.recompute(&old, &owner, progress);
         self.store.remove_dir(&staging(&owner)).ok();
         drop(claim);
@@ -218,8 +217,8 @@ impl Workshop {
             let mut standing = Vec::new();
             let mut records: BTreeMap<RunId, Vec<PartitionRecord>> = BTreeMap::new();
             for p in v.published(dataset, None)?.into_iter().filter(|p| p.published_snapshot < published && !own.contains(p.partition.as_str())) {
-                if !records.contains_key(&p.run) {
-                    records.insert(p.run, v.run_partitions(p.run)?);
+                if let Entry::Vacant(e) = records.entry(p.run) {
+                    e.insert(v.run_partitions(p.run)?);
                 }
                 let files = records[&p.run].iter().find(|r| r.partition == p.partition).map(|r| r.files.clone()).unwrap_or_default();
                 let live: Vec<String> = v.partition_files(&table, latest, &p.partition)?.into_iter().map(|f| f.path).collect();

@@ -15,8 +15,8 @@ use crate::{
     query::{Aggregate, Filter},
     raw::RawInput,
     schema::{DataType, Field, envelope},
-    store::{Store, staging},
-    time::EventTime,
+    store::{Claim, GATE, Store, staging},
+    time::{EventTime, IngestTime},
     transform::{CONTRACT, Descriptor, Transform},
     window::Window,
 };
@@ -87,6 +87,7 @@ impl Workshop {
         let mut dataset = self.dataset(request)?;
         dataset.params.extend(request.params.iter().cloned());
         let row = self.transform_row(&dataset.transform)?;
+        self.refuse_recut(&dataset)?;
         let (facts, base) = self.facts(&dataset, row.digest, request.snapshot)?;
         let plan = plan(&facts, &self.plan_request(request, &dataset)?)?;
         if plan.ranges.is_empty() {
@@ -111,13 +112,23 @@ impl Workshop {
             .filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end()))
             .cloned()
             .collect();
-        let mut manifest = self.begin(request, &prepared, base, plan.window, &partitions)?;
-        let claim = self.store.claim(&manifest.run.to_string())?;
+        let (mut manifest, claim) = self.begin(request, &prepared, base, plan.window, &partitions)?;
         let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
             .go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
         drop(claim);
         self.end(manifest, done).map(|manifest| RunResult { plan, manifest: Some(manifest) })
+    }
+
+    /// A published dataset keeps its cut: daily and monthly partitions side by side would count rows twice.
+    pub(super) fn refuse_recut(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        let Some(was) = self.catalog.read(|v| v.dataset(&dataset.name))? else { return Ok(()) };
+        let declared = (dataset.input.as_str(), dataset.grain.to_string(), dataset.time_zone.name());
+        if (was.source.as_str(), was.grain.clone(), was.time_zone.as_str()) == declared {
+            return Ok(());
+        }
+        let published = format!("by {} in {} from {}", was.grain, was.time_zone, was.source);
+        Err(Error::Recut { dataset: dataset.name.clone(), published, declared: format!("by {} in {} from {}", declared.1, declared.2, declared.0) })
     }
 
     /// Loads and compiles what a recipe names.
@@ -157,7 +168,7 @@ impl Workshop {
         base: SnapshotId,
         window: Option<Window>,
         partitions: &[PlannedPartition],
-    ) -> Result<Manifest, Error> {
+    ) -> Result<(Manifest, Claim), Error> {
         let span = partitions.first().zip(partitions.last()).and_then(|(a, b)| Window::new(a.window.start(), b.window.end()).ok());
         let inputs = prepared.raw.files.iter().filter(|f| span.is_none_or(|w| RawInput::may_hold(f, w))).map(input_file).collect();
         let versions = self.versions()?;
@@ -177,6 +188,7 @@ impl Workshop {
             validation: request.validation,
             operator: self.options.operator.clone(),
             reason: request.reason.clone(),
+            asked: [&request.start, &request.end].into_iter().flatten().cloned().collect(),
             window: window.map(|w| w.bounds_text().into()),
             only: request.only.map(|o| o.name().to_owned()),
             recipe: prepared.recipe.clone(),
@@ -192,7 +204,21 @@ impl Workshop {
             log: Vec::new(),
             error: None,
         };
-        Ok(self.catalog.record(|r| r.new_run(started, |run| Manifest { run, ..manifest }))?)
+        self.new_run(started, manifest)
+    }
+
+    /// Gives a manifest its run, and the run its claim, so that nobody takes it for dead in between.
+    pub(super) fn new_run(&mut self, started: IngestTime, manifest: Manifest) -> Result<(Manifest, Claim), Error> {
+        let _gate = self.store.lock(GATE)?;
+        let manifest = self.catalog.record(|r| r.new_run(started, |run| Manifest { run, ..manifest }))?;
+        let claim = self.store.claim(&manifest.run.to_string())?.ok_or(PublishError::Busy { run: manifest.run })?;
+        Ok((manifest, claim))
+    }
+
+    /// Claims the staging folder of something that is not a run.
+    pub(super) fn claim(&self, owner: &str) -> Result<Option<Claim>, Error> {
+        let _gate = self.store.lock(GATE)?;
+        Ok(self.store.claim(owner)?)
     }
 
     pub(super) fn versions(&self) -> Result<Versions, Error> {
@@ -218,9 +244,9 @@ impl Workshop {
             self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
             return Err(e);
         }
+        let written = self.catalog.record(|r| r.put_run(&manifest, Some(now)));
         // The swap wrote the manifest of a published run; only its own duration could not be in it.
-        self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
-        Ok(manifest)
+        if manifest.status == Status::Published { Ok(manifest) } else { Ok(written.map(|()| manifest)?) }
     }
 
     /// See [`Workshop::publish`].
@@ -229,8 +255,7 @@ impl Workshop {
         if manifest.status != Status::Staged {
             return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
         }
-        let owner = run.to_string();
-        let _claim = self.store.claim(&owner)?;
+        let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
         let staged = read_staged(&self.store, run)?;
         publish::check_staged(&self.store, &staged.files)?;
         let began = Instant::now();
@@ -440,6 +465,9 @@ fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe
 fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (String, Option<String>)> {
     let columns = source.raw_fields();
     for field in fields {
+        if field.name == envelope::PAYLOAD && source.columns.iter().any(|c| c.mask.is_some()) {
+            return Err((format!("input {input:?} asks for {}, which would show what source {} masks", field.name, source.name), None));
+        }
         let place = format!("input {input:?} of the transform asks for {field}");
         let Some(column) = columns.iter().find(|c| c.name == field.name) else {
             let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str()))
@@ -453,7 +481,7 @@ fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (Stri
         if column.nullable && !field.nullable {
             return Err((
                 format!("{place}, and source {} lets it be null", source.name),
-                Some(format!("declare {} with nullable = false, or a default", field.name)),
+                Some(format!("declare {} with nullable = false (and a default, where old records lack it)", field.name)),
             ));
         }
     }

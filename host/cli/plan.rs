@@ -1,0 +1,101 @@
+//! `plan`: what a run, repair or backfill would touch, and why. Nothing happens.
+
+use super::{
+    Context,
+    backfill::RunArgs,
+    output::{Answer, Table, bytes, count, event_json},
+    report::Failure,
+};
+use crate::{manifest::Kind, plan::Plan};
+use serde_json::{Value, json};
+
+/// What was typed.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// run, repair or backfill, and the dataset; the dataset alone plans a run, or with a window a backfill
+    #[arg(required = true, num_args = 1..=2, value_name = "KIND] [DATASET")]
+    words: Vec<String>,
+    #[command(flatten)]
+    rest: RunArgs,
+}
+
+impl Args {
+    /// Returns what is planned, and for which dataset.
+    pub(super) fn kind_and_dataset(&self) -> Result<(Kind, String), Failure> {
+        let (first, second) = (&self.words[0], self.words.get(1));
+        let Some(dataset) = second else {
+            let kind = if self.rest.has_window() { Kind::Backfill } else { Kind::Run };
+            return Ok((kind, first.clone()));
+        };
+        let kind = match first.as_str() {
+            "run" => Kind::Run,
+            "repair" => Kind::Repair,
+            "backfill" => Kind::Backfill,
+            other => return Err(Failure::usage(format!("{other:?} cannot be planned"), Some("plan run, plan repair or plan backfill"))),
+        };
+        Ok((kind, dataset.clone()))
+    }
+}
+
+/// Carries it out.
+pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
+    let (kind, dataset) = args.kind_and_dataset()?;
+    let plan = cx.open()?.plan(&args.rest.request(kind, dataset.clone())?)?;
+    let mut object = plan_json(&plan);
+    object["dataset"] = json!(dataset);
+    Ok(Answer::new(plan_text(&dataset, &plan), object))
+}
+
+/// Returns the window of a plan in one line.
+pub(super) fn window_text(plan: &Plan) -> String {
+    let Some(window) = plan.window else { return "nothing is known of any partition".into() };
+    let calendar = plan.calendar;
+    let (first, last) = (calendar.at(window.start()), calendar.at(crate::time::EventTime(window.end().0 - 1)));
+    format!("{} to {} by {} in {}: {window}", calendar.name(&first), calendar.name(&last), calendar.grain, calendar.zone)
+}
+
+/// Returns a plan for people.
+pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
+    let mut text = format!("{} {dataset}, {}, reading snapshot {}\n\n", plan.kind.name(), window_text(plan), plan.input_snapshot);
+    let mut table = Table::new(&["partitions", ">count", "because", ">records"]);
+    for r in &plan.ranges {
+        let (first, last) = (plan.calendar.name(&r.first), plan.calendar.name(&r.last));
+        let name = if first == last { first } else { format!("{first} … {last}") };
+        table.row([name, r.partitions.to_string(), r.reason.name().into(), r.records.to_string()]);
+    }
+    if table.is_empty() {
+        text += "Nothing to do.\n";
+    } else {
+        let (partitions, records) = (count(plan.partition_count(), "partition"), count(plan.records(), "record"));
+        text += &format!("{}\n{partitions}, {records} from {} ({}).\n", table.text(), count(plan.files, "raw file"), bytes(plan.bytes));
+    }
+    if plan.up_to_date > 0 {
+        text += &format!("{} up to date.\n", count(plan.up_to_date, "partition"));
+    }
+    if !plan.waiting.is_empty() {
+        text += "\nLeft alone, with late records waiting:\n";
+        let mut table = Table::new(&["partition", "tier", ">records", "what it needs"]);
+        for w in &plan.waiting {
+            let need = if w.tier == "approval" { format!("restitch backfill {dataset} --start {0} --end {0}", w.partition) } else { format!("restitch repair {dataset}") };
+            table.row([w.partition.clone(), w.tier.clone(), w.records.to_string(), need]);
+        }
+        text += &table.text();
+    }
+    text
+}
+
+/// Returns a plan for programs.
+pub(super) fn plan_json(plan: &Plan) -> Value {
+    let ranges: Vec<Value> = plan
+        .ranges
+        .iter()
+        .map(|r| {
+            json!({ "first": plan.calendar.name(&r.first), "last": plan.calendar.name(&r.last), "partitions": r.partitions, "reason": r.reason.name(), "records": r.records,
+                "start": event_json(r.first.start()), "end": event_json(r.last.end()) })
+        })
+        .collect();
+    let waiting: Vec<Value> = plan.waiting.iter().map(|w| json!({ "partition": w.partition, "tier": w.tier, "records": w.records })).collect();
+    json!({ "kind": plan.kind.name(), "window": plan.window.map(|w| json!({ "start": event_json(w.start()), "end": event_json(w.end()) })),
+        "grain": plan.calendar.grain.to_string(), "time_zone": plan.calendar.zone.name(), "input_snapshot": plan.input_snapshot, "ranges": ranges,
+        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting })
+}

@@ -1,0 +1,50 @@
+//! `publish`, `discard` and `rollback`: what becomes of a run that is there.
+
+use super::{
+    Context,
+    backfill::{partitions_text, result_text},
+    output::Answer,
+    report::Failure,
+    show::manifest_json,
+};
+use crate::id::RunId;
+
+/// A run that was named.
+#[derive(clap::Args, Debug)]
+pub struct RunArg {
+    /// The run, like r7
+    run: RunId,
+}
+
+/// What was typed for `rollback`.
+#[derive(clap::Args, Debug)]
+pub struct RollbackArgs {
+    /// The run to undo, like r7
+    run: RunId,
+    /// Undo it even where later runs have replaced its partitions
+    #[arg(long)]
+    force: bool,
+    /// Why, for the manifest
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+}
+
+/// Carries out `publish`.
+pub(super) fn publish(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
+    let manifest = cx.open()?.publish(args.run)?;
+    Ok(Answer::new(result_text(&manifest), manifest_json(&manifest)))
+}
+
+/// Carries out `discard`.
+pub(super) fn discard(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
+    let manifest = cx.open()?.discard(args.run)?;
+    Ok(Answer::new(format!("Discarded {}: its staged rows are gone; nothing was published.\n", args.run), manifest_json(&manifest)))
+}
+
+/// Carries out `rollback`.
+pub(super) fn rollback(args: RollbackArgs, cx: &Context) -> Result<Answer, Failure> {
+    let manifest = cx.open()?.rollback(args.run, args.force, args.reason)?;
+    let snapshot = manifest.published_snapshot.map_or(String::new(), |s| format!(" as snapshot {s}"));
+    let text = format!("{}\nRolled back {}: {} restored{snapshot} by {}.\n", partitions_text(&manifest), args.run, super::output::count(manifest.partitions.len() as i64, "partition"), manifest.run);
+    Ok(Answer::new(text, manifest_json(&manifest)))
+}

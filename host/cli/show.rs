@@ -1,0 +1,153 @@
+//! `runs` and `show`: what was done, by whom, and how it came out. JSON of a run is its manifest.
+
+use super::{
+    Context,
+    backfill::partitions_text,
+    output::{Answer, Table, bytes, clean, count, facts, ingest_json, millis, or_dash},
+    report::Failure,
+};
+use crate::{
+    catalog::RunRow,
+    id::RunId,
+    manifest::{CheckRecord, Manifest, Timings},
+};
+use serde_json::{Value, json};
+
+/// What was typed for `show`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The run, like r7
+    run: RunId,
+    /// Only where the time went
+    #[arg(long)]
+    timings: bool,
+}
+
+/// What was typed for `runs`.
+#[derive(clap::Args, Debug)]
+pub struct RunsArgs {
+    /// Only runs of this dataset
+    dataset: Option<String>,
+    /// So many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: u32,
+}
+
+/// Returns a manifest for programs.
+pub(super) fn manifest_json(m: &Manifest) -> Value {
+    serde_json::to_value(m).unwrap_or_else(|e| json!({ "unreadable": e.to_string() }))
+}
+
+/// Carries out `runs`.
+pub(super) fn runs(args: RunsArgs, cx: &Context) -> Result<Answer, Failure> {
+    let rows = cx.open()?.runs(args.dataset.as_deref(), args.limit as i64)?;
+    let mut table = Table::new(&["run", "kind", "dataset", "status", "mode", ">partitions", ">records", ">rows", "transform", "operator", "started", "reason"]);
+    for r in &rows {
+        let m = &r.manifest;
+        let kind = m.of_run.map_or(m.kind.name().to_owned(), |of| format!("{} of {of}", m.kind.name()));
+        table.row([
+            m.run.to_string(),
+            kind,
+            m.recipe.dataset.clone(),
+            m.status.name().into(),
+            m.mode.name().into(),
+            r.partitions.to_string(),
+            or_dash(r.rows_in),
+            or_dash(r.rows_out),
+            m.recipe.transform.clone(),
+            m.operator.clone(),
+            r.started.to_string(),
+            m.reason.clone().unwrap_or_default(),
+        ]);
+    }
+    let text = if table.is_empty() { "No runs yet.\n".into() } else { table.text() };
+    Ok(Answer::new(text, json!({ "runs": rows.iter().map(row_json).collect::<Vec<_>>() })))
+}
+
+/// Returns a run of a list for programs.
+pub(super) fn row_json(r: &RunRow) -> Value {
+    let m = &r.manifest;
+    json!({ "run": m.run, "kind": m.kind.name(), "dataset": m.recipe.dataset, "status": m.status.name(), "mode": m.mode.name(), "of_run": m.of_run,
+        "partitions": r.partitions, "records": r.rows_in, "rows": r.rows_out, "transform": m.recipe.transform, "transform_digest": m.recipe.transform_digest,
+        "input_snapshot": m.recipe.input_snapshot, "published_snapshot": m.published_snapshot, "operator": m.operator, "reason": m.reason, "checksum": m.checksum,
+        "started": ingest_json(r.started), "finished": r.finished.map(ingest_json), "error": m.error })
+}
+
+/// Carries out `show`.
+pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
+    let row = cx.open()?.show(args.run)?.row;
+    let text = if args.timings { timings_text(&row.manifest.timings) } else { text(&row) };
+    Ok(Answer::new(text, manifest_json(&row.manifest)))
+}
+
+fn text(row: &RunRow) -> String {
+    let (m, r) = (&row.manifest, &row.manifest.recipe);
+    let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
+    let asked = (!m.asked.is_empty()).then(|| m.asked.join(" to "));
+    let parameters = r.parameters.iter().map(|(k, v)| format!("{k} = {v:?}")).collect::<Vec<_>>().join(", ");
+    let dedup = r.dedup.as_ref().map(|d| format!("({}), keep {:?}, on conflict {:?}", d.key.join(", "), d.keep, d.on_conflict).to_lowercase());
+    let lookups = r.lookups.iter().map(|(k, v)| format!("{k} = {v}")).collect::<Vec<_>>().join(", ");
+    let raw = (m.inputs.iter().map(|f| f.rows).sum::<i64>(), m.inputs.iter().map(|f| f.bytes).sum::<i64>());
+    let of = m.of_run.map(|of| of.to_string());
+    let mut text = facts([
+        ("Run", Some(format!("{}, a {} of {}", m.run, m.kind.name(), r.dataset))),
+        ("Of run", of),
+        ("Status", Some(m.status.name().into())),
+        ("Error", m.error.clone()),
+        ("Mode", Some(format!("{}, validation {}", m.mode.name(), serde_name(&m.validation)))),
+        ("Operator", Some(m.operator.clone())),
+        ("Reason", m.reason.clone()),
+        ("Started", Some(row.started.to_string())),
+        ("Finished", row.finished.map(|t| t.to_string())),
+        ("Asked for", asked),
+        ("Window", window),
+        ("Only", m.only.clone()),
+        ("Transform", Some(format!("{} ({})", r.transform, r.transform_digest))),
+        ("Parameters", (!parameters.is_empty()).then_some(parameters)),
+        ("Lookups", (!lookups.is_empty()).then_some(lookups)),
+        ("Filter", r.filter.clone()),
+        ("Dedup", dedup),
+        ("Key", Some(r.key.join(", "))),
+        ("Clock, seed", Some(format!("{}, {}", crate::time::format_us(r.as_of_us), r.seed))),
+        ("Read", Some(format!("raw_{} at snapshot {}: {}, {} rows, {}", r.source, r.input_snapshot, count(m.inputs.len() as i64, "file"), raw.0, bytes(raw.1)))),
+        ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
+        ("Checksum", m.checksum.map(|c| c.to_string())),
+        ("Made by", Some(format!("restitch {}, {}, {}, time zones {}", m.versions.restitch, m.versions.engine, m.versions.wit, m.versions.time_zones))),
+    ]);
+    if !m.partitions.is_empty() {
+        text += &format!("\n{}", partitions_text(m));
+    }
+    if !m.checks.is_empty() {
+        text += &format!("\n{}", checks_text(&m.checks));
+    }
+    if !m.log.is_empty() {
+        text += "\nThe transform logged:\n";
+        m.log.iter().for_each(|l| text += &format!("  {}\n", clean(l)));
+    }
+    text + "\n" + &timings_text(&m.timings)
+}
+
+fn serde_name(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Returns checks as a table, with what failed below it.
+pub(super) fn checks_text(checks: &[CheckRecord]) -> String {
+    let mut table = Table::new(&["check", "", "measured", "expected", "severity"]);
+    for c in checks {
+        table.row([c.name.clone(), if c.passed { "✓" } else { "✗" }.into(), c.measured.clone(), c.expected.clone(), if c.passed { String::new() } else { c.severity.clone() }]);
+    }
+    let mut text = table.text();
+    for c in checks.iter().filter(|c| !c.passed) {
+        for line in c.detail.iter().flat_map(|d| d.lines()) {
+            text += &format!("  {}: {}\n", c.name, clean(line));
+        }
+    }
+    text
+}
+
+fn timings_text(t: &Timings) -> String {
+    let parts = [("scan", t.scan_ms), ("dedup", t.dedup_ms), ("transform", t.transform_ms), ("sort, checksum, write", t.write_ms), ("checks", t.check_ms), ("publish", t.publish_ms)];
+    let list = parts.iter().filter(|(_, ms)| *ms > 0.0).map(|(name, ms)| format!("{name} {}", millis(*ms))).collect::<Vec<_>>().join(", ");
+    format!("{} in all; added up over all cores: {list} (of the transform, {} crossing its boundary)\n", millis(t.wall_ms), millis(t.boundary_ms))
+}

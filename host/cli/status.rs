@@ -1,0 +1,121 @@
+//! `status` and `query`: what is there now.
+
+use super::{
+    Context,
+    ingest::{queue, queue_json},
+    output::{Answer, Table, count, event_json, ingest_json, rows_text, short},
+    report::Failure,
+};
+use crate::{
+    id::SnapshotId,
+    pipeline::{DatasetStatus, PartitionState, SourceStatus},
+    query::rows_json,
+    time::{Clock, format_span},
+};
+use serde_json::{Value, json};
+
+/// What was typed for `status`.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// Only this dataset
+    dataset: Option<String>,
+}
+
+/// What was typed for `query`.
+#[derive(clap::Args, Debug)]
+pub struct QueryArgs {
+    /// A query; tables are raw_SOURCE, raw_SOURCE_rejects, the datasets, and restitch's own (restitch_partitions, restitch_runs, restitch_queue …)
+    sql: String,
+    /// The warehouse as of this snapshot
+    #[arg(long, value_name = "SNAPSHOT")]
+    at: Option<i64>,
+}
+
+/// Partitions listed.
+const SHOWN: usize = 20;
+
+/// Carries out `status`.
+pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
+    let (sources, datasets) = cx.open()?.status(args.dataset.as_deref())?;
+    let mut text = sources_text(&sources, &cx.options.clock);
+    for d in &datasets {
+        text += &format!("\n{}", dataset_text(d));
+    }
+    let object = json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() });
+    Ok(Answer::new(text, object))
+}
+
+fn sources_text(sources: &[SourceStatus], clock: &Clock) -> String {
+    let mut table = Table::new(&["source", "watermark", "behind", ">files", ">records", ">rejects", "late before", "note"]);
+    for s in sources {
+        let lag = |w: &crate::catalog::WatermarkRow| format_span((clock.now().0 - w.value.0.0).max(0) / 60_000_000 * 60_000_000);
+        table.row([
+            s.name.clone(),
+            s.watermark.as_ref().map_or("none yet".into(), |w| w.value.0.to_string()),
+            s.watermark.as_ref().map(lag).unwrap_or_default(),
+            s.landed.0.to_string(),
+            s.landed.1.to_string(),
+            if s.landed.2 == 0 { String::new() } else { s.landed.2.to_string() },
+            s.watermark.as_ref().map(|w| w.cutoffs.late.to_string()).unwrap_or_default(),
+            if s.idle { "idle".into() } else { String::new() },
+        ]);
+    }
+    table.text()
+}
+
+fn dataset_text(d: &DatasetStatus) -> String {
+    let states: Vec<String> = ["open", "closed", "final"]
+        .iter()
+        .map(|s| (s, d.partitions.iter().filter(|p| p.state == *s).count()))
+        .filter(|(_, n)| *n > 0)
+        .map(|(s, n)| format!("{n} {s}"))
+        .collect();
+    let dirty = d.partitions.iter().filter(|p| p.dirty).count();
+    let mut text = format!("{} from {} by {}: {}", d.name, d.source, d.transform, count(d.partitions.len() as i64, "partition"));
+    if !states.is_empty() {
+        text += &format!(" ({}{})", states.join(", "), if dirty > 0 { format!("; {dirty} dirty") } else { String::new() });
+    }
+    text += "\n";
+    if d.buildable > 0 {
+        text += &format!("`restitch run {}` would build {}.\n", d.name, count(d.buildable, "partition"));
+    }
+    let mut table = Table::new(&["partition", "state", ">rows", "run", "checksum", ""]);
+    let skip = d.partitions.len().saturating_sub(SHOWN);
+    for p in &d.partitions[skip..] {
+        let mark = if p.dirty { "late records wait" } else { "" };
+        table.row([p.published.partition.clone(), p.state.into(), p.published.rows.to_string(), p.published.run.to_string(), short(Some(&p.published.checksum)), mark.into()]);
+    }
+    if !table.is_empty() {
+        text += &format!("\n{}", table.whole());
+    }
+    if skip > 0 {
+        text += &format!("(the last {SHOWN} of {})\n", d.partitions.len());
+    }
+    if !d.waiting.is_empty() {
+        text += &format!("\nLate records wait:\n{}", queue(&d.waiting).text());
+    }
+    text
+}
+
+fn source_json(s: &SourceStatus) -> Value {
+    json!({ "name": s.name, "watermark": s.watermark.as_ref().map(|w| event_json(w.value.0)), "late_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.late)),
+        "approval_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.approval)), "files": s.landed.0, "records": s.landed.1, "rejects": s.landed.2,
+        "last_landed": s.last.map(ingest_json), "idle": s.idle })
+}
+
+fn dataset_json(d: &DatasetStatus) -> Value {
+    let partition = |p: &PartitionState| {
+        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
+            "transform_digest": p.published.transform_digest, "input_snapshot": p.published.input_snapshot, "published_snapshot": p.published.published_snapshot })
+    };
+    json!({ "name": d.name, "source": d.source, "transform": d.transform.to_string(), "buildable": d.buildable,
+        "partitions": d.partitions.iter().map(partition).collect::<Vec<_>>(), "waiting": queue_json(&d.waiting) })
+}
+
+/// Carries out `query`.
+pub(super) fn query(args: QueryArgs, cx: &Context) -> Result<Answer, Failure> {
+    let rows = cx.open()?.query(&args.sql, args.at.map(SnapshotId))?;
+    let columns: Vec<&str> = rows.schema.fields().iter().map(|f| f.name().as_str()).collect();
+    let object = json!({ "columns": columns, "rows": rows_json(&rows) });
+    Ok(Answer::new(rows_text(&rows), object))
+}

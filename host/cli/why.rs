@@ -1,0 +1,94 @@
+//! `why`: the story of one partition, in the order in which it happened.
+
+use super::{
+    Context,
+    ingest::queue_json,
+    output::{Answer, count, short},
+    report::Failure,
+    show::row_json,
+};
+use crate::{
+    catalog::{QueueRow, RunRow},
+    manifest::{Kind, PartitionRecord, Status},
+    pipeline::Why,
+    time::format_span,
+};
+use serde_json::{Value, json};
+
+/// What was typed.
+#[derive(clap::Args, Debug)]
+pub struct Args {
+    /// The dataset
+    dataset: String,
+    /// The partition, like 2026-05-01
+    partition: String,
+}
+
+/// Carries it out.
+pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
+    let why = cx.open()?.why(&args.dataset, &args.partition)?;
+    let runs: Vec<Value> = why.runs.iter().map(|(run, p)| json!({ "run": row_json(run), "partition": p })).collect();
+    let object = json!({ "dataset": args.dataset, "partition": args.partition, "published_by": why.published.as_ref().map(|p| p.run), "runs": runs, "late": queue_json(&why.late) });
+    Ok(Answer::new(text(&args, &why), object))
+}
+
+fn text(args: &Args, why: &Why) -> String {
+    let mut events: Vec<(i64, u8, String)> = Vec::new();
+    for q in &why.late {
+        events.push((q.snapshot.0, 0, late(q)));
+    }
+    for (run, p) in &why.runs {
+        // A run stands behind what it read, and before what was landed after that.
+        let at = run.manifest.published_snapshot.unwrap_or(run.manifest.base_snapshot).0;
+        events.push((at, 1, story(run, p)));
+    }
+    events.sort_by_key(|(snapshot, order, _)| (*snapshot, *order));
+    let now = match &why.published {
+        Some(p) => format!("published by {}: {}, checksum {}", p.run, count(p.rows, "row"), short(Some(&p.checksum))),
+        None => "not published".into(),
+    };
+    let mut text = format!("{} {} is {now}.\n", args.dataset, args.partition);
+    if events.is_empty() {
+        text += "No run has touched it, and no late record came for it.\n";
+    }
+    for (snapshot, _, event) in events {
+        text += &format!("\nsnapshot {snapshot:>3}  {event}\n");
+    }
+    text
+}
+
+fn late(q: &QueueRow) -> String {
+    let by = if q.least_late_us == q.most_late_us { format_span(q.most_late_us) } else { format!("{} to {}", format_span(q.least_late_us), format_span(q.most_late_us)) };
+    format!("{} came late by {by} in {} ({})", count(q.records, "record"), q.file, q.tier)
+}
+
+fn story(run: &RunRow, p: &PartitionRecord) -> String {
+    let m = &run.manifest;
+    let did = match (m.kind, m.status) {
+        (Kind::Rollback, Status::Published) => format!("rolled {} back", m.of_run.map_or("a run".into(), |r| r.to_string())),
+        (Kind::Replay, _) => format!("replayed {}", m.of_run.map_or("a run".into(), |r| r.to_string())),
+        (_, Status::Published) => format!("published it ({}: {})", m.kind.name(), p.reason),
+        (_, Status::Done) => format!("computed it in a dry run ({}: {})", m.kind.name(), p.reason),
+        (_, status) => format!("left it alone: {} ({})", status.name(), m.kind.name()),
+    };
+    let mut text = format!("{} {did}, by {} at {}", m.run, m.operator, run.started);
+    if let Some(reason) = &m.reason {
+        text += &format!(", because {reason:?}");
+    }
+    if m.kind != Kind::Rollback {
+        text += &format!("\n              {} ({}) read {}", m.recipe.transform, m.recipe.transform_digest.short(), count(p.records as i64, "record"));
+        for (n, what) in [(p.late, "late"), (p.duplicates, "duplicate"), (p.conflicts, "in conflict")] {
+            text += &if n > 0 { format!(", {n} {what}") } else { String::new() };
+        }
+    }
+    let before = p.prior_rows.map_or("not there".into(), |n| count(n as i64, "row"));
+    let after = p.checksum.map_or("not there".into(), |_| count(p.rows as i64, "row"));
+    text += &format!("\n              {before} → {after}");
+    if let (Some(a), Some(r), Some(c)) = (p.added, p.removed, p.changed) {
+        text += &format!(": {a} added, {r} removed, {c} changed");
+    }
+    if let Some(checksum) = p.checksum {
+        text += &format!("; checksum {}", short(Some(&checksum)));
+    }
+    text
+}
