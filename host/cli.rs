@@ -33,7 +33,9 @@ use std::{
 /// Repairs history without corrupting it: bounded, validated, replayable backfills over DuckLake tables.
 #[derive(Parser, Debug)]
 #[command(name = "restitch", version, max_term_width = 110, disable_help_subcommand = true)]
-#[command(after_help = "Exit codes: 0 done · 1 failed, nothing published · 2 usage or configuration · 3 validation refused · 4 conflict, plan again · 5 approval needed\n\n`restitch demo` shows the whole story in a minute.")]
+#[command(
+    after_help = "Exit codes: 0 done · 1 failed, nothing published · 2 usage or configuration · 3 validation refused · 4 conflict, plan again · 5 approval needed\n\n`restitch demo` shows the whole story in a minute."
+)]
 struct Cli {
     #[command(flatten)]
     global: Global,
@@ -45,7 +47,7 @@ struct Cli {
 #[derive(clap::Args, Clone, Debug)]
 struct Global {
     /// Work as if started in this folder
-    #[arg(short = 'C', value_name = "FOLDER", global = true)]
+    #[arg(id = "chdir", short = 'C', value_name = "FOLDER", global = true)]
     folder: Option<PathBuf>,
     /// Answer with one JSON object on stdout, errors too
     #[arg(long, global = true)]

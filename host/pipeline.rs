@@ -440,7 +440,9 @@ impl Workshop {
         let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| d.input == s.name || d.lookups.values().any(|l| *l == s.name));
         let mut sources = Vec::new();
         for source in self.project.sources.values().filter(used) {
-            let (watermark, landed, last) = self.catalog.read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?, v.last_landed(&source.name)?)))?;
+            let (watermark, landed, last) = self
+                .catalog
+                .read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?, v.last_landed(&source.name)?)))?;
             let silent = |since: IngestTime| source.policy.idle_after.is_some_and(|s| s.after(EventTime(since.0), source.time_zone).0 < now.0);
             let idle = last.is_some_and(silent);
             sources.push(SourceStatus { name: source.name.clone(), watermark, landed, last, idle });

@@ -134,7 +134,23 @@ impl RunArgs {
         let snapshot = self.snapshot.map(SnapshotId);
         let (filter, reason, params) = (self.filter, self.reason, self.params);
         let (partitions_max, bytes_max) = (Some(self.max_partitions), self.max_bytes);
-        Ok(RunRequest { kind, dataset, start, end, only, transform: self.transform, mode, validation, filter, snapshot, reason, seed: self.seed, params, partitions_max, bytes_max })
+        Ok(RunRequest {
+            kind,
+            dataset,
+            start,
+            end,
+            only,
+            transform: self.transform,
+            mode,
+            validation,
+            filter,
+            snapshot,
+            reason,
+            seed: self.seed,
+            params,
+            partitions_max,
+            bytes_max,
+        })
     }
 }
 
@@ -189,12 +205,24 @@ pub(super) fn result_text(m: &Manifest) -> String {
 fn effect(m: &Manifest) -> String {
     let sum = |f: fn(&crate::manifest::PartitionRecord) -> Option<u64>| m.partitions.iter().filter_map(f).sum::<u64>();
     let partitions = super::output::count(m.partitions.len() as i64, "partition");
-    format!("{partitions}, {} rows added, {} removed, {} changed", sum(|p| p.added), sum(|p| p.removed), sum(|p| p.changed))
+    format!("{partitions}, {} added, {} removed, {} changed", super::output::count(sum(|p| p.added), "row"), sum(|p| p.removed), sum(|p| p.changed))
 }
 
 /// Returns the partitions of a run as a table.
 pub(super) fn partitions_text(m: &Manifest) -> String {
-    let mut table = Table::new(&["partition", "because", ">records", ">late", ">duplicates", ">conflicts", ">rows", ">added", ">removed", ">changed", "checksum"]);
+    let mut table = Table::new(&[
+        "partition",
+        "because",
+        ">records",
+        ">late",
+        ">duplicates",
+        ">conflicts",
+        ">rows",
+        ">added",
+        ">removed",
+        ">changed",
+        "checksum",
+    ]);
     let some = |n: u64| if n == 0 { String::new() } else { n.to_string() };
     let opt = |n: Option<u64>| n.map_or(String::new(), some);
     for p in &m.partitions {

@@ -40,19 +40,37 @@ const STORY: [(&str, &str); 24] = [
     ("Nothing has changed for readers, but everybody can see that something waits.", "status"),
     ("What would a repair touch, and why? The oldest record is past the repair window and waits for somebody's word.", "plan repair daily_customer"),
     ("Look at the result before anybody else does.", "repair daily_customer --dry-run"),
-    ("Publish it: exactly these partitions, in one transaction, with the manifest.", "repair daily_customer --reason \"the shop at the station was off line\""),
+    (
+        "Publish it: exactly these partitions, in one transaction, with the manifest.",
+        "repair daily_customer --reason \"the shop at the station was off line\"",
+    ),
     ("Proof: computed again it is equal, each late record counts once, nothing else was touched.", "verify r4"),
     ("The manifest pins everything that determined the result.", "show r4"),
     ("Why did this number change?", "why daily_customer 2026-05-01"),
-    ("The numbers, for one customer.", "query \"select _partition, customer_id, orders, total from daily_customer where customer_id = 'A' order by 1\""),
-    ("And as they were before the repair, at snapshot 5.", "query \"select _partition, customer_id, orders, total from daily_customer where customer_id = 'A' order by 1\" --at 5"),
+    (
+        "The numbers, for one customer.",
+        "query \"select _partition, customer_id, orders, total from daily_customer where customer_id = 'A' order by 1\"",
+    ),
+    (
+        "And as they were before the repair, at snapshot 5.",
+        "query \"select _partition, customer_id, orders, total from daily_customer where customer_id = 'A' order by 1\" --at 5",
+    ),
     ("Was it a mistake? Undo it: the files of before come back as a new snapshot.", "rollback r4 --reason \"only to show it\""),
-    ("The late records wait again, since nothing that is published contains them.", "query \"select partition, state, dirty, rows, run from restitch_partitions order by 1\""),
+    (
+        "The late records wait again, since nothing that is published contains them.",
+        "query \"select partition, state, dirty, rows, run from restitch_partitions order by 1\"",
+    ),
     ("A newer version of the transform arrives. Old runs do not care.", "transform add {1.1.0}"),
     ("The repair, computed again as it was: pinned bytes, pinned input, equal bit for bit.", "replay r4"),
-    ("The newer version as a dry run on the same window shows what it would change.", "backfill daily_customer --start 2026-05-01 --end 2026-05-02 --transform customer-totals@1.1.0 --dry-run"),
+    (
+        "The newer version leaves credit notes out. A dry run shows what that would change, and that the balance would fail.",
+        "backfill daily_customer --start 2026-05-01 --end 2026-05-02 --transform customer-totals@1.1.0 --dry-run --validate warn",
+    ),
     ("The repair once more, for good.", "repair daily_customer"),
-    ("And the record that was too old for an automatic repair: naming its day is the word it waited for.", "backfill daily_customer --start 2026-04-20 --end 2026-04-20 --reason \"confirmed by the shop\""),
+    (
+        "And the record that was too old for an automatic repair: naming its day is the word it waited for.",
+        "backfill daily_customer --start 2026-04-20 --end 2026-04-20 --reason \"confirmed by the shop\"",
+    ),
     ("All that happened.", "runs"),
     ("Where it ends.", "status"),
 ];
@@ -101,7 +119,8 @@ fn step(folder: &Path, why: &str, command: &str, cx: &Context) -> Result<(), Fai
         super::output::written(data(&talk));
     }
     let here = std::env::current_dir().map_err(|source| Failure::Folder { folder: ".".into(), source })?;
-    let mut words: Vec<String> = ["restitch", "-C", &folder.display().to_string(), "--now", NOW, "--operator", &cx.options.operator].map(str::to_owned).to_vec();
+    let mut words: Vec<String> =
+        ["restitch", "-C", &folder.display().to_string(), "--now", NOW, "--operator", &cx.options.operator].map(str::to_owned).to_vec();
     words.extend(split(command));
     let code = if cx.global.json { super::quiet(words.into_iter().map(Into::into)) } else { super::run(words.into_iter().map(Into::into)) };
     std::env::set_current_dir(&here).map_err(|source| Failure::Folder { folder: here, source })?;

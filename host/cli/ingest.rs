@@ -117,7 +117,8 @@ pub(super) fn queue_json(rows: &[QueueRow]) -> Value {
 
 fn object(done: &Ingested) -> Value {
     let file = |f: &IngestedFile| {
-        let rejects: Vec<Value> = f.first_rejects.iter().map(|r| json!({ "offset": r.offset, "byte_offset": r.byte_offset, "reason": r.reason })).collect();
+        let rejects: Vec<Value> =
+            f.first_rejects.iter().map(|r| json!({ "offset": r.offset, "byte_offset": r.byte_offset, "reason": r.reason })).collect();
         json!({ "path": f.path.display().to_string(), "already_landed_as": f.already, "records": f.records, "rejects": f.rejects, "first_rejects": rejects,
             "on_time": f.counts.on_time, "late_repair": f.counts.repair, "late_approval": f.counts.approval, "future": f.counts.future,
             "first_event": f.counts.events.map(|e| event_json(e.0)), "last_event": f.counts.events.map(|e| event_json(e.1)), "cut_at_byte": f.cut_at })

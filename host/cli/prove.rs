@@ -76,7 +76,12 @@ fn proof_text(proof: &Proof) -> String {
     let others = proof.others.changed.is_empty();
     let mut text = table(&proof.rerun);
     text += &format!("\n{} A dry rerun gives the published checksums ({}).\n", mark(rerun), count(proof.rerun.len() as i64, "partition"));
-    text += &format!("{} Late records count exactly once: {} landed for these partitions, {} read.\n", mark(late), proof.late.records, proof.late.counted);
+    text += &format!(
+        "{} Late records count exactly once: {} landed for these partitions, {} read.\n",
+        mark(late),
+        proof.late.records,
+        proof.late.counted
+    );
     let unchanged = format!("{} and {} hashed", count(proof.others.partitions, "partition"), count(proof.others.files, "file"));
     text += &format!("{} All other partitions are unchanged ({unchanged}).\n", mark(others));
     proof.others.changed.iter().for_each(|c| text += &format!("  {c}\n"));

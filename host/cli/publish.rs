@@ -45,6 +45,12 @@ pub(super) fn discard(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
 pub(super) fn rollback(args: RollbackArgs, cx: &Context) -> Result<Answer, Failure> {
     let manifest = cx.open()?.rollback(args.run, args.force, args.reason)?;
     let snapshot = manifest.published_snapshot.map_or(String::new(), |s| format!(" as snapshot {s}"));
-    let text = format!("{}\nRolled back {}: {} restored{snapshot} by {}.\n", partitions_text(&manifest), args.run, super::output::count(manifest.partitions.len() as i64, "partition"), manifest.run);
+    let text = format!(
+        "{}\nRolled back {}: {} restored{snapshot} by {}.\n",
+        partitions_text(&manifest),
+        args.run,
+        super::output::count(manifest.partitions.len() as i64, "partition"),
+        manifest.run
+    );
     Ok(Answer::new(text, manifest_json(&manifest)))
 }

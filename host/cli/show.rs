@@ -41,7 +41,8 @@ pub(super) fn manifest_json(m: &Manifest) -> Value {
 /// Carries out `runs`.
 pub(super) fn runs(args: RunsArgs, cx: &Context) -> Result<Answer, Failure> {
     let rows = cx.open()?.runs(args.dataset.as_deref(), args.limit as i64)?;
-    let mut table = Table::new(&["run", "kind", "dataset", "status", "mode", ">partitions", ">records", ">rows", "transform", "operator", "started", "reason"]);
+    let mut table =
+        Table::new(&["run", "kind", "dataset", "status", "mode", ">partitions", ">records", ">rows", "transform", "operator", "started", "reason"]);
     for r in &rows {
         let m = &r.manifest;
         let kind = m.of_run.map_or(m.kind.name().to_owned(), |of| format!("{} of {of}", m.kind.name()));
@@ -85,7 +86,7 @@ fn text(row: &RunRow) -> String {
     let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
     let asked = (!m.asked.is_empty()).then(|| m.asked.join(" to "));
     let parameters = r.parameters.iter().map(|(k, v)| format!("{k} = {v:?}")).collect::<Vec<_>>().join(", ");
-    let dedup = r.dedup.as_ref().map(|d| format!("({}), keep {:?}, on conflict {:?}", d.key.join(", "), d.keep, d.on_conflict).to_lowercase());
+    let dedup = r.dedup.as_ref().map(|d| format!("({}), keep {}, on conflict {}", d.key.join(", "), serde_name(&d.keep), serde_name(&d.on_conflict)));
     let lookups = r.lookups.iter().map(|(k, v)| format!("{k} = {v}")).collect::<Vec<_>>().join(", ");
     let raw = (m.inputs.iter().map(|f| f.rows).sum::<i64>(), m.inputs.iter().map(|f| f.bytes).sum::<i64>());
     let of = m.of_run.map(|of| of.to_string());
@@ -109,10 +110,23 @@ fn text(row: &RunRow) -> String {
         ("Dedup", dedup),
         ("Key", Some(r.key.join(", "))),
         ("Clock, seed", Some(format!("{}, {}", crate::time::format_us(r.as_of_us), r.seed))),
-        ("Read", Some(format!("raw_{} at snapshot {}: {}, {} rows, {}", r.source, r.input_snapshot, count(m.inputs.len() as i64, "file"), raw.0, bytes(raw.1)))),
+        (
+            "Read",
+            Some(format!(
+                "raw_{} at snapshot {}: {}, {} rows, {}",
+                r.source,
+                r.input_snapshot,
+                count(m.inputs.len() as i64, "file"),
+                raw.0,
+                bytes(raw.1)
+            )),
+        ),
         ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
         ("Checksum", m.checksum.map(|c| c.to_string())),
-        ("Made by", Some(format!("restitch {}, {}, {}, time zones {}", m.versions.restitch, m.versions.engine, m.versions.wit, m.versions.time_zones))),
+        (
+            "Made by",
+            Some(format!("restitch {}, {}, {}, time zones {}", m.versions.restitch, m.versions.engine, m.versions.wit, m.versions.time_zones)),
+        ),
     ]);
     if !m.partitions.is_empty() {
         text += &format!("\n{}", partitions_text(m));
@@ -135,7 +149,13 @@ fn serde_name(value: &impl serde::Serialize) -> String {
 pub(super) fn checks_text(checks: &[CheckRecord]) -> String {
     let mut table = Table::new(&["check", "", "measured", "expected", "severity"]);
     for c in checks {
-        table.row([c.name.clone(), if c.passed { "✓" } else { "✗" }.into(), c.measured.clone(), c.expected.clone(), if c.passed { String::new() } else { c.severity.clone() }]);
+        table.row([
+            c.name.clone(),
+            if c.passed { "✓" } else { "✗" }.into(),
+            c.measured.clone(),
+            c.expected.clone(),
+            if c.passed { String::new() } else { c.severity.clone() },
+        ]);
     }
     let mut text = table.text();
     for c in checks.iter().filter(|c| !c.passed) {
@@ -147,7 +167,14 @@ pub(super) fn checks_text(checks: &[CheckRecord]) -> String {
 }
 
 fn timings_text(t: &Timings) -> String {
-    let parts = [("scan", t.scan_ms), ("dedup", t.dedup_ms), ("transform", t.transform_ms), ("sort, checksum, write", t.write_ms), ("checks", t.check_ms), ("publish", t.publish_ms)];
+    let parts = [
+        ("scan", t.scan_ms),
+        ("dedup", t.dedup_ms),
+        ("transform", t.transform_ms),
+        ("sort, checksum, write", t.write_ms),
+        ("checks", t.check_ms),
+        ("publish", t.publish_ms),
+    ];
     let list = parts.iter().filter(|(_, ms)| *ms > 0.0).map(|(name, ms)| format!("{name} {}", millis(*ms))).collect::<Vec<_>>().join(", ");
     format!("{} in all; added up over all cores: {list} (of the transform, {} crossing its boundary)\n", millis(t.wall_ms), millis(t.boundary_ms))
 }

@@ -41,7 +41,8 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     for d in &datasets {
         text += &format!("\n{}", dataset_text(d));
     }
-    let object = json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() });
+    let object =
+        json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() });
     Ok(Answer::new(text, object))
 }
 
@@ -83,7 +84,14 @@ fn dataset_text(d: &DatasetStatus) -> String {
     let skip = d.partitions.len().saturating_sub(SHOWN);
     for p in &d.partitions[skip..] {
         let mark = if p.dirty { "late records wait" } else { "" };
-        table.row([p.published.partition.clone(), p.state.into(), p.published.rows.to_string(), p.published.run.to_string(), short(Some(&p.published.checksum)), mark.into()]);
+        table.row([
+            p.published.partition.clone(),
+            p.state.into(),
+            p.published.rows.to_string(),
+            p.published.run.to_string(),
+            short(Some(&p.published.checksum)),
+            mark.into(),
+        ]);
     }
     if !table.is_empty() {
         text += &format!("\n{}", table.whole());

@@ -122,6 +122,11 @@ fn build(folder: &std::path::Path, output: Option<PathBuf>) -> Result<Answer, Fa
     let file = output.unwrap_or_else(|| PathBuf::from(format!("{name}.wasm")));
     store::write(&file, &component)?;
     let digest = crate::id::Digest::of(&component);
-    let text = format!("Built {} ({}), SHA-256 {digest}\n`restitch transform add {}` registers it.\n", file.display(), bytes(component.len() as i64), file.display());
+    let text = format!(
+        "Built {} ({}), SHA-256 {digest}\n`restitch transform add {}` registers it.\n",
+        file.display(),
+        bytes(component.len() as i64),
+        file.display()
+    );
     Ok(Answer::new(text, json!({ "file": file.display().to_string(), "digest": digest, "size_bytes": component.len() })))
 }

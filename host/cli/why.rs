@@ -58,7 +58,11 @@ fn text(args: &Args, why: &Why) -> String {
 }
 
 fn late(q: &QueueRow) -> String {
-    let by = if q.least_late_us == q.most_late_us { format_span(q.most_late_us) } else { format!("{} to {}", format_span(q.least_late_us), format_span(q.most_late_us)) };
+    let by = if q.least_late_us == q.most_late_us {
+        format_span(q.most_late_us)
+    } else {
+        format!("{} to {}", format_span(q.least_late_us), format_span(q.most_late_us))
+    };
     format!("{} came late by {by} in {} ({})", count(q.records, "record"), q.file, q.tier)
 }
 

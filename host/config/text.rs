@@ -246,7 +246,11 @@ impl Reader<'_> {
         for (name, column) in s.columns {
             let twin = |c: &&SourceColumn| c.name.eq_ignore_ascii_case(name.as_ref());
             if let Some(twin) = columns.iter().find(twin) {
-                return Err(self.error(name.span(), format!("{:?} and {:?} are one column to SQL, which ignores case", twin.name, name.as_ref()), None));
+                return Err(self.error(
+                    name.span(),
+                    format!("{:?} and {:?} are one column to SQL, which ignores case", twin.name, name.as_ref()),
+                    None,
+                ));
             }
             columns.push(self.column(&name, column)?);
         }
@@ -350,7 +354,11 @@ impl Reader<'_> {
     fn dataset(&self, name: &Text, d: DatasetText, sources: &IndexMap<String, Source>, limits: &LimitsText) -> Result<Dataset, ConfigError> {
         let dataset = self.identifier(name, "dataset")?;
         if ["restitch", "ducklake", "raw_"].iter().any(|p| dataset.to_ascii_lowercase().starts_with(p)) {
-            return Err(self.error(name.span(), format!("{dataset:?} is a name of the warehouse's own: restitch…, ducklake… and raw_… are taken"), None));
+            return Err(self.error(
+                name.span(),
+                format!("{dataset:?} is a name of the warehouse's own: restitch…, ducklake… and raw_… are taken"),
+                None,
+            ));
         }
         let source_of = |text: &Text| -> Result<&Source, ConfigError> {
             sources.get(text.as_ref()).ok_or_else(|| {

@@ -150,17 +150,22 @@ impl Error {
             Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => {
                 ErrorKind::Usage
             }
-            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => ErrorKind::Usage,
-            Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => ErrorKind::Usage,
+            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => {
+                ErrorKind::Usage
+            }
+            Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
+                ErrorKind::Usage
+            }
             Error::Query(QueryError::Sql { .. }) => ErrorKind::Usage,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
-            Error::Execute(ExecuteError::Duplicates { .. }) | Error::Rejected { .. } | Error::Unproven { .. } | Error::Differs { .. } | Error::Ingest(IngestError::TooManyRejects { .. }) => {
-                ErrorKind::Validation
-            }
-            Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. }) | Error::Ingest(IngestError::Conflict { .. }) => {
-                ErrorKind::Conflict
-            }
+            Error::Execute(ExecuteError::Duplicates { .. })
+            | Error::Rejected { .. }
+            | Error::Unproven { .. }
+            | Error::Differs { .. }
+            | Error::Ingest(IngestError::TooManyRejects { .. }) => ErrorKind::Validation,
+            Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. })
+            | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
             Error::Approval { .. } => ErrorKind::Approval,
             _ => ErrorKind::Failed,
         }
@@ -186,9 +191,9 @@ impl Error {
             Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
-            Error::Rejected { run, .. } => {
-                Some(format!("`restitch show {run}` shows what was measured; `restitch discard {run}` removes the staged rows"))
-            }
+            Error::Rejected { run, .. } => Some(format!(
+                "`restitch show {run}` shows what was measured; --validate warn publishes all the same; `restitch discard {run}` removes rows that were staged"
+            )),
             Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
             Error::Publish(PublishError::Replaced { .. }) => text("roll the later runs back first, or say --force"),
             Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
