@@ -5,9 +5,11 @@
 mod ducklake;
 mod schema;
 mod state;
+mod write;
 
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use state::*;
+pub use write::StateWrite;
 
 use crate::{
     id::SnapshotId,

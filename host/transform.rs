@@ -377,6 +377,7 @@ mod tests {
             change(&mut d);
             d.check().unwrap_err().to_string()
         };
+        #[allow(clippy::type_complexity)]
         let table: [(fn(&mut Descriptor), &str); 11] = [
             (|d| d.name = "a/b".into(), "the name \"a/b\" is not"),
             (|d| d.version = String::new(), "the version \"\" is not"),

@@ -193,8 +193,8 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
         let (mut ordinal, mut last) = (0u64, (i64::MIN, i64::MIN));
         while let Some(batch) = filtered.next()? {
             let hashes = if dedup.is_some() { hasher.hash(&batch.columns, &key) } else { Vec::new() };
-            for row in 0..batch.times.len() {
-                if !window.contains(EventTime(batch.times.value(row))) {
+            for (row, at) in batch.times.values().iter().enumerate() {
+                if !window.contains(EventTime(*at)) {
                     continue;
                 }
                 let arrival = (batch.snapshots.value(row), batch.seq.value(row));

@@ -1,0 +1,292 @@
+//! Writing our own rows: on [`Record`] (our tables alone) or on [`Commit`] (with a snapshot).
+//! Never changes what a run of the past recorded, but for the run that is still in the doing.
+//! The rows themselves are in `state`.
+
+use super::{
+    CatalogError, Commit, DatasetRow, FileRow, PublishedRow, QueueRow, Record, Slot, TransformRow, View, WatermarkRow, state::PARTITION_COLUMNS,
+};
+use crate::{
+    id::{Digest, RunId},
+    manifest::{Manifest, PartitionRecord},
+    time::{EventTime, IngestTime},
+};
+use rusqlite::{Connection, params};
+
+fn text(d: &Option<Digest>) -> Option<String> {
+    d.map(|d| d.to_string())
+}
+
+/// The writes that a plain record and a commit of the lake have in common.
+pub trait StateWrite {
+    /// Returns the connection of the transaction.
+    #[doc(hidden)]
+    fn connection(&self) -> &Connection;
+
+    /// Writes a run and all that its manifest says; a run that is there already is replaced.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_run(&self, manifest: &Manifest, finished: Option<IngestTime>) -> Result<(), CatalogError> {
+        let c = self.connection();
+        let stored = Manifest { partitions: Vec::new(), checks: Vec::new(), ..manifest.clone() };
+        let json = serde_json::to_string(&stored).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
+        let m = manifest;
+        let sum = |f: fn(&PartitionRecord) -> u64| m.partitions.iter().map(f).sum::<u64>() as i64;
+        c.execute(
+            "UPDATE restitch_run SET status = ?2, published_snapshot = ?3, undoes = ?4, partitions = ?5, rows_in = ?6, rows_out = ?7, checksum = ?8, finished_us = ?9, error = ?10,
+             manifest = ?11, input_snapshot = ?12, base_snapshot = ?13 WHERE run_id = ?1",
+            params![
+                m.run.0,
+                m.status.name(),
+                m.published_snapshot.map(|s| s.0),
+                m.of_run.map(|r| r.0),
+                m.partitions.len() as i64,
+                sum(|p| p.records),
+                sum(|p| p.rows),
+                text(&m.checksum),
+                finished.map(|t| t.0),
+                m.error,
+                json,
+                m.recipe.input_snapshot.0,
+                m.base_snapshot.0
+            ],
+        )?;
+        for table in ["restitch_run_partition", "restitch_run_file", "restitch_check"] {
+            c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
+        }
+        let marks = vec!["?"; 21].join(", ");
+        let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
+        let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        let opt = |n: Option<u64>| n.map(|n| n as i64);
+        for p in &m.partitions {
+            let (records, late, duplicates, conflicts, rows, bytes) =
+                (p.records as i64, p.late as i64, p.duplicates as i64, p.conflicts as i64, p.rows as i64, p.bytes as i64);
+            insert.execute(params![
+                m.run.0,
+                p.partition,
+                p.start_us,
+                p.end_us,
+                p.reason,
+                records,
+                late,
+                duplicates,
+                conflicts,
+                text(&p.input_checksum),
+                rows,
+                bytes,
+                text(&p.checksum),
+                p.prior_run.map(|r| r.0),
+                opt(p.prior_rows),
+                text(&p.prior_checksum),
+                opt(p.added),
+                opt(p.removed),
+                opt(p.changed),
+                p.input_snapshot.map(|s| s.0),
+                text(&p.transform_digest)
+            ])?;
+            for f in &p.files {
+                insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
+            }
+        }
+        let mut insert = c.prepare_cached("INSERT INTO restitch_check VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        for k in &m.checks {
+            insert.execute(params![m.run.0, k.name, k.kind, k.severity, k.passed as i64, k.measured, k.expected, k.detail])?;
+        }
+        Ok(())
+    }
+
+    /// Writes that these paths will be moved into place by `owner`; a commit takes it back.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_intents(&self, owner: &str, paths: &[String]) -> Result<(), CatalogError> {
+        let mut insert = self.connection().prepare_cached("INSERT INTO restitch_intent VALUES (?1, ?2)")?;
+        for path in paths {
+            insert.execute(params![owner, path])?;
+        }
+        Ok(())
+    }
+
+    /// Removes the intents of `owner`.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn clear_intents(&self, owner: &str) -> Result<(), CatalogError> {
+        self.connection().execute("DELETE FROM restitch_intent WHERE owner = ?1", [owner])?;
+        Ok(())
+    }
+
+    /// Appends a watermark to the history of `source`.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_watermark(&self, source: &str, w: &WatermarkRow) -> Result<(), CatalogError> {
+        self.connection().execute(
+            "INSERT INTO restitch_watermark(source, snapshot_id, value_us, late_cutoff_us, approval_cutoff_us, reason, operator, at_us) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            params![source, w.snapshot.0, w.value.0.0, w.cutoffs.late.0, w.cutoffs.approval.0, w.reason, w.operator, w.at.0],
+        )?;
+        Ok(())
+    }
+}
+
+impl StateWrite for Record<'_> {
+    fn connection(&self) -> &Connection {
+        &self.tx
+    }
+}
+
+impl StateWrite for Commit<'_> {
+    fn connection(&self) -> &Connection {
+        &self.tx
+    }
+}
+
+impl Record<'_> {
+    /// Returns a reader inside the transaction.
+    pub fn view(&self) -> View<'_> {
+        View { connection: &self.tx, data_path: "" }
+    }
+
+    /// Returns a new run's id: its row stands, so that ids are never used twice.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn new_run(&self, started: IngestTime, manifest: impl FnOnce(RunId) -> Manifest) -> Result<Manifest, CatalogError> {
+        self.tx.execute("INSERT INTO restitch_run(kind, dataset, status, mode, operator, base_snapshot, input_snapshot, started_us) VALUES ('', '', '', '', '', 0, 0, ?1)", [started.0])?;
+        let m = manifest(RunId(self.tx.last_insert_rowid()));
+        let r = &m.recipe;
+        let window = m.partitions.first().zip(m.partitions.last());
+        self.tx.execute(
+            "UPDATE restitch_run SET kind = ?2, dataset = ?3, mode = ?4, operator = ?5, reason = ?6, transform = ?7, transform_digest = ?8, start_us = ?9, end_us = ?10 WHERE run_id = ?1",
+            params![
+                m.run.0, m.kind.name(), r.dataset, m.mode.name(), m.operator, m.reason, r.transform, r.transform_digest.to_string(), window.map(|w| w.0.start_us), window.map(|w| w.1.end_us)
+            ],
+        )?;
+        self.put_run(&m, None)?;
+        Ok(m)
+    }
+
+    /// Registers a transform.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_transform(&self, t: &TransformRow) -> Result<(), CatalogError> {
+        self.tx.execute(
+            "INSERT INTO restitch_transform VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            params![t.name, t.version, t.digest.to_string(), t.size_bytes, t.descriptor, t.added.0.0, t.added.1],
+        )?;
+        Ok(())
+    }
+}
+
+impl Commit<'_> {
+    /// Records landed files.
+    ///
+    /// # Errors
+    /// The catalog cannot be written, or a file with this content was landed meanwhile.
+    pub fn put_file(&self, source: &str, f: &FileRow, at: IngestTime) -> Result<(), CatalogError> {
+        self.tx.execute(
+            "INSERT INTO restitch_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            params![
+                source,
+                f.content_digest.to_string(),
+                f.digest.to_string(),
+                f.path,
+                f.size_bytes,
+                self.snapshot().0,
+                f.records,
+                f.rejects,
+                f.late,
+                f.future,
+                f.events.map(|e| e.0.0),
+                f.events.map(|e| e.1.0),
+                at.0
+            ],
+        )?;
+        Ok(())
+    }
+
+    /// Records how many records of this ingest fall into which slots.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_slots(&self, source: &str, slots: impl Iterator<Item = Slot>) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT INTO restitch_slot VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        for s in slots {
+            insert.execute(params![source, s.start.0, self.snapshot().0, s.records, s.late, s.future])?;
+        }
+        Ok(())
+    }
+
+    /// Adds late records to the repair queue.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_queue(&self, source: &str, rows: impl Iterator<Item = QueueRow>) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO restitch_repair_queue(dataset, partition, start_us, end_us, source, snapshot_id, file, tier, records, least_late_us, most_late_us)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?;
+        for q in rows {
+            let (start, end) = (q.window.start().0, q.window.end().0);
+            insert.execute(params![
+                q.dataset,
+                q.partition,
+                start,
+                end,
+                source,
+                self.snapshot().0,
+                q.file,
+                q.tier,
+                q.records,
+                q.least_late_us,
+                q.most_late_us
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Makes partitions current.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_published(&self, dataset: &str, rows: &[PublishedRow]) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+        for p in rows {
+            let (start, end) = (p.window.start().0, p.window.end().0);
+            insert.execute(params![
+                dataset,
+                p.partition,
+                start,
+                end,
+                p.run.0,
+                p.input_snapshot.0,
+                p.published_snapshot.0,
+                p.transform_digest.to_string(),
+                p.rows,
+                p.bytes,
+                p.checksum.to_string()
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Forgets a partition: it was not there before the run that is undone.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn remove_published(&self, dataset: &str, start: EventTime) -> Result<(), CatalogError> {
+        self.tx.prepare_cached("DELETE FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2")?.execute(params![dataset, start.0])?;
+        Ok(())
+    }
+
+    /// Records the dataset that a table belongs to.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_dataset(&self, d: &DatasetRow, table: i64) -> Result<(), CatalogError> {
+        self.tx
+            .execute("INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5)", params![d.name, d.source, d.grain, d.time_zone, table])?;
+        Ok(())
+    }
+}

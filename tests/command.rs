@@ -1,0 +1,142 @@
+//! The command itself: transcripts, exit codes, JSON, and hostile uses of it.
+
+use crate::support::{Lab, ORDERS, component, order};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+/// Transcripts: what a user types and sees. `TRYCMD=overwrite cargo test stories` writes them anew.
+#[test]
+fn stories_come_out_as_they_are_written() {
+    trycmd::TestCases::new().case("tests/stories/*.toml").register_bin("restitch", std::path::Path::new(env!("CARGO_BIN_EXE_restitch")));
+}
+
+fn restitch(lab: &Lab, words: &str) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_restitch")).arg("-C").arg(lab.folder.path()).args(["--now", lab.now]).args(words.split(' ')).output().unwrap()
+}
+
+fn json(lab: &Lab, words: &str) -> (i32, Value) {
+    let out = restitch(lab, &format!("--json {words}"));
+    let object = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{words}: {e}: {}", String::from_utf8_lossy(&out.stdout)));
+    (out.status.code().unwrap(), object)
+}
+
+#[test]
+fn every_verb_answers_with_one_object_and_the_exit_codes_hold() {
+    let lab = Lab::new(ORDERS);
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-02T10:00:00Z", "B", "10")).unwrap();
+    std::fs::write(lab.path("late.jsonl"), order("e3", "2026-05-01T10:00:00Z", "A", "1")).unwrap();
+    let good = [
+        ("ingest orders a.jsonl", "/files/0/records", Value::from(2)),
+        ("watermark orders", "/watermark/value", Value::from("2026-05-02T10:00:00Z")),
+        ("transform list", "/transforms/0/name", Value::from("customer-totals")),
+        ("transform show customer-totals@1.0.0", "/descriptor/key/0", Value::from("customer_id")),
+        ("plan daily", "/partitions", Value::from(2)),
+        ("run daily --dry-run", "/status", Value::from("done")),
+        ("run daily", "/published_snapshot", Value::from(2)),
+        ("ingest orders late.jsonl", "/queued/0/tier", Value::from("repair")),
+        ("plan repair daily", "/ranges/0/reason", Value::from("dirty")),
+        ("repair daily --stage", "/status", Value::from("staged")),
+        ("publish r3", "/status", Value::from("published")),
+        ("verify r3", "/proven", Value::from(true)),
+        ("replay r3", "/equal", Value::from(true)),
+        ("status daily", "/datasets/0/partitions/0/state", Value::from("closed")),
+        ("runs", "/runs/0/kind", Value::from("replay")),
+        ("show r3", "/recipe/transform", Value::from("customer-totals@1.0.0")),
+        ("why daily 2026-05-01", "/late/0/records", Value::from(1)),
+        ("rollback r3", "/status", Value::from("published")),
+        ("backfill daily --start 2026-05-01 --end 2026-05-02 --stage", "/partitions/0/rows", Value::from(1)),
+        ("discard r6", "/status", Value::from("discarded")),
+        ("repair daily", "/partitions/0/changed", Value::from(1)),
+    ];
+    for (words, pointer, want) in good {
+        let (code, object) = json(&lab, words);
+        assert_eq!((code, object.pointer(pointer)), (0, Some(&want)), "{words}: {object:#}");
+    }
+    for (words, want) in [
+        ("run nothing", 2),
+        ("backfill daily", 2),
+        ("backfill daily --start 2026-05-02 --end 2026-05-01", 2),
+        ("show r99", 2),
+        ("ingest orders nowhere.jsonl", 1),
+        ("rollback r2", 4),
+        ("query drop", 2),
+        ("frobnicate", 2),
+    ] {
+        let (code, object) = json(&lab, words);
+        assert_eq!((code, object.pointer("/error/exit_code")), (want, Some(&Value::from(want))), "{words}: {object:#}");
+        assert!(object.pointer("/error/message").and_then(Value::as_str).is_some_and(|m| !m.is_empty() && !m.contains("BUG")), "{object:#}");
+    }
+}
+
+#[test]
+fn a_broken_project_says_where_and_how_to_go_on() {
+    let lab = Lab::new(ORDERS);
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("repair_window", "repair_windw")).unwrap();
+    let out = restitch(&lab, "status");
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(
+        (out.status.code(), text.as_str()),
+        (Some(2), "Error: restitch.toml:10:1: unknown key \"repair_windw\"\nHint: did you mean repair_window?\n")
+    );
+    std::fs::remove_file(lab.path("restitch.toml")).unwrap();
+    let out = restitch(&lab, "status");
+    assert!(out.status.code() == Some(2) && String::from_utf8_lossy(&out.stderr).contains("Hint: `restitch init`"));
+}
+
+#[test]
+fn a_catalog_of_a_newer_release_is_left_alone() {
+    let lab = Lab::new(ORDERS);
+    crate::interop::lake(["sql", &lab.catalog(), "UPDATE __ducklake_metadata_lake.restitch_meta SET value = '99' WHERE key = 'version'", "--write"]);
+    let before = std::fs::read(lab.catalog()).unwrap();
+    let out = restitch(&lab, "status");
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("version 99; this release reads 1"), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(std::fs::read(lab.catalog()).unwrap(), before);
+}
+
+/// Case 38: two processes land files into one catalog at the same time, and a third looks on.
+#[test]
+fn processes_share_a_warehouse_without_losing_a_file() {
+    let lab = Lab::new(ORDERS);
+    let land = |half: usize| {
+        for i in 0..12 {
+            let name = format!("part-{half}-{i}.jsonl");
+            std::fs::write(lab.path(&name), order(&format!("s{half}-{i}"), "2026-05-01T09:00:00Z", "A", "1")).unwrap();
+            let out = restitch(&lab, &format!("ingest orders {name}"));
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        }
+    };
+    std::thread::scope(|scope| {
+        let writers = [scope.spawn(|| land(0)), scope.spawn(|| land(1))];
+        while !writers.iter().all(|w| w.is_finished()) {
+            let out = restitch(&lab, "status");
+            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        }
+    });
+    assert_eq!(lab.rows("select count(*), count(distinct _record_id) from raw_orders"), ["24 24"]);
+}
+
+/// Case 08: two backfills of one day; one wins, the other is told, and the day has its rows once.
+#[test]
+fn rival_backfills_never_double_a_row() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-01T10:00:00Z", "B", "10"));
+    for _ in 0..4 {
+        let codes: Vec<i32> = std::thread::scope(|scope| {
+            let rivals: Vec<_> =
+                (0..3).map(|_| scope.spawn(|| restitch(&lab, "backfill daily --start 2026-05-01 --end 2026-05-01").status.code().unwrap())).collect();
+            rivals.into_iter().map(|r| r.join().unwrap()).collect()
+        });
+        assert!(codes.contains(&0) && codes.iter().all(|c| [0, 4].contains(c)), "{codes:?}");
+        assert_eq!(lab.published().len(), 2);
+    }
+}
+
+#[test]
+fn components_of_the_example_are_known_by_their_hash() {
+    for file in ["customer-totals-1.0.0.wasm", "customer-totals-1.1.0.wasm"] {
+        let digest = restitch::id::Digest::of(&std::fs::read(component(file)).unwrap()).to_string();
+        let sums = std::fs::read_to_string(component("SHA256SUMS")).unwrap();
+        assert!(sums.contains(&format!("{digest}  {file}")), "{file}");
+    }
+}
