@@ -42,6 +42,10 @@ pub struct Subject<'s> {
     pub checks: &'s [Check],
     /// Whether they are evaluated.
     pub validation: Validation,
+    /// Bytes that comparisons and SQL may hold, about.
+    pub memory_bytes: usize,
+    /// Where they spill, relative to the warehouse.
+    pub staging: &'s str,
 }
 
 /// Output that was measured.
@@ -146,7 +150,16 @@ fn compare(
         let prior = group.iter().flat_map(|i| live.get(&partitions[*i].partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
         let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
         let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
-        let differences = query::compare(tables.0, tables.1, PARTITION, subject.key, &columns, None, None).map_err(CheckError::Compare)?;
+        let differences = query::compare(
+            tables.0,
+            tables.1,
+            PARTITION,
+            subject.key,
+            &columns,
+            Some(subject.memory_bytes),
+            Some(&subject.store.path(subject.staging)),
+        )
+        .map_err(CheckError::Compare)?;
         let differences: HashMap<String, Difference> = differences.into_iter().collect();
         for i in group {
             let p = &mut partitions[*i];
@@ -211,7 +224,7 @@ impl Evaluation<'_> {
         let mut passed = min.is_none_or(|m| rows >= m) && max.is_none_or(|m| rows <= m);
         expected.extend(min.map(|m| format!("at least {m}")));
         expected.extend(max.map(|m| format!("at most {m}")));
-        let mut measured = format!("{rows} rows");
+        let mut measured = if rows == 1 { "1 row".into() } else { format!("{rows} rows") };
         if let Some(limit) = max_change {
             expected.push(format!("change within {}", percent(limit)));
             if self.partitions.iter().any(|p| p.prior_rows.is_some()) {
@@ -321,7 +334,7 @@ impl Evaluation<'_> {
     /// Runs a query over `output` and `prior`; the rows that it gives are failures.
     fn failing_rows(&self, sql: &str, expected: String) -> Verdict {
         let run = || {
-            let session = Session::new(None, None)?;
+            let session = Session::new(Some(self.subject.memory_bytes), Some(&self.subject.store.path(self.subject.staging)))?;
             let output = self.computed.iter().flat_map(|c| c.files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
             session.register_files(file_table(self.subject, "output", output))?;
             let prior = self.live.values().flatten().map(|f| (f.path.as_str(), f.bytes as u64));

@@ -5,6 +5,7 @@ mod crash;
 mod examples;
 mod guests;
 mod interop;
+mod landing;
 mod main_job;
 mod order;
 mod support;

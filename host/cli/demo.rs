@@ -83,6 +83,10 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
         return Err(Failure::usage(format!("{} is not empty", folder.display()), Some(hint)));
     }
     let components = write_project(&folder)?;
+    if !cx.global.json {
+        let talk = format!("# In the folder {}, as if it were noon of 3 May 2026 (each command is given --now {NOW}).\n\n", folder.display());
+        super::output::written(data(&talk));
+    }
     for (why, command) in STORY {
         let command = COMPONENTS_AT.iter().zip(&components).fold(command.to_owned(), |c, (mark, file)| c.replace(mark, file));
         step(&folder, why, &command, cx)?;

@@ -121,7 +121,7 @@ pub enum Error {
     #[error("run {run} is a {kind}: it computed nothing that could be replayed")]
     NotReplayable { run: RunId, kind: &'static str },
     /// A replay gave something else.
-    #[error("the replay of {run} differs in {} partition(s): {}", partitions.len(), partitions.join(", "))]
+    #[error("the replay of {run} differs: {}", partitions.join(", "))]
     Differs { run: RunId, partitions: Vec<String> },
     /// A proof failed.
     #[error("run {run} is not proven: {}", failed.join("; "))]
@@ -133,7 +133,7 @@ pub enum Error {
     #[error("the staged files of {run} are not described: {what}")]
     Staging { run: RunId, what: String },
     /// Only old late records wait, and they need somebody's word.
-    #[error("{} partition(s) wait for approval: {}", partitions.len(), partitions.join(", "))]
+    #[error("only partitions whose late records need approval are left: {}", partitions.join(", "))]
     Approval { dataset: String, partitions: Vec<String> },
     /// Our own bug.
     #[error("BUG: {0}")]
@@ -210,8 +210,9 @@ impl Error {
                 text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
             }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
-            Error::Approval { dataset, .. } => {
-                Some(format!("name them to recompute them: `restitch backfill {dataset} --start … --end … --reason …`"))
+            Error::Approval { dataset, partitions } => {
+                let first = partitions.first()?;
+                Some(format!("naming a partition is the word it waits for: `restitch backfill {dataset} --start {first} --end {first} --reason …`"))
             }
             Error::Recut { .. } => text("declare a dataset of another name for the new cut; readers can change over when it is built"),
             Error::Publish(PublishError::Busy { .. }) => text("wait for it"),

@@ -320,6 +320,8 @@ impl Attempt<'_> {
             base,
             checks: &self.dataset.checks,
             validation: manifest.validation,
+            memory_bytes: self.workshop.options.memory_bytes,
+            staging: &folder,
         };
         let checked = check::check(&subject, &mut self.workshop.catalog, computed, self.prior)?;
         timings.check_ms = began.elapsed().as_nanos() as f64 / 1e6;

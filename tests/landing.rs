@@ -1,0 +1,214 @@
+//! Landing and execution across formats, lookups, guests that misbehave, and a project that changes under a warehouse.
+
+use crate::support::{Lab, ORDERS, chain, component, order};
+use arrow::array::{Decimal128Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use restitch::{
+    manifest::{Kind, Mode, Status},
+    pipeline::{Error, ErrorKind, RunRequest},
+    store::Faults,
+};
+use std::{
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+const ROWS: [(&str, &str, &str, &str); 4] = [
+    ("e1", "2026-05-01T09:00:00Z", "A", "25.10"),
+    ("e2", "2026-05-01T10:00:00Z", "Ä \"x\", y", "-3.00"),
+    ("e2", "2026-05-01T10:00:00Z", "Ä \"x\", y", "-3.00"),
+    ("e3", "2026-05-02T11:00:00Z", "B", "90071992547409.93"),
+];
+
+fn jsonl() -> Vec<u8> {
+    ROWS.iter().map(|(id, at, c, a)| order(id, at, &c.replace('"', "\\\""), a)).collect::<String>().into_bytes()
+}
+
+fn csv() -> Vec<u8> {
+    let line = |(id, at, c, a): &(&str, &str, &str, &str)| format!("{id},{at},\"{}\",{a}\r\n", c.replace('"', "\"\""));
+    ("event_id,event_time,customer_id,amount\r\n".to_owned() + &ROWS.iter().map(line).collect::<String>()).into_bytes()
+}
+
+fn parquet() -> Vec<u8> {
+    let us = |t: &str| restitch::time::parse(t, chrono_tz::Tz::UTC).unwrap().0;
+    let cents = |a: &str| a.replace('.', "").parse::<i128>().unwrap();
+    let batch = RecordBatch::try_from_iter([
+        ("event_id", Arc::new(StringArray::from_iter_values(ROWS.map(|r| r.0))) as _),
+        ("event_time", Arc::new(TimestampMicrosecondArray::from_iter_values(ROWS.map(|r| us(r.1))).with_timezone("UTC")) as _),
+        ("customer_id", Arc::new(StringArray::from_iter_values(ROWS.map(|r| r.2))) as _),
+        ("amount", Arc::new(Decimal128Array::from_iter_values(ROWS.map(|r| cents(r.3))).with_precision_and_scale(18, 2).unwrap()) as _),
+    ]);
+    let batch = batch.unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = parquet::arrow::ArrowWriter::try_new(&mut bytes, batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    bytes
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    std::io::Write::write_all(&mut zip, bytes).unwrap();
+    zip.finish().unwrap()
+}
+
+#[test]
+fn the_same_records_in_any_format_and_compression_publish_the_same_bits() {
+    let mut checksums = Vec::new();
+    for (format, bytes) in [("jsonl", jsonl()), ("csv", csv()), ("parquet", parquet())] {
+        for packed in [bytes.clone(), gzip(&bytes), zstd::encode_all(bytes.as_slice(), 3).unwrap()] {
+            let lab = Lab::new(&ORDERS.replace("format = \"jsonl\"", &format!("format = \"{format}\"")));
+            let landed = lab.land("x", packed);
+            assert_eq!((landed.files[0].records, landed.files[0].rejects), (4, 0), "{format}");
+            let run = lab.run();
+            assert_eq!(run.partitions[0].duplicates, 1, "{format}");
+            checksums.push(run.checksum);
+            assert_eq!(lab.rows("select count(*) from raw_orders where _payload is null"), [if format == "parquet" { "4" } else { "0" }]);
+        }
+    }
+    assert!(checksums.iter().all(|c| *c == checksums[0]));
+}
+
+#[test]
+fn a_truncated_file_lands_nothing_and_says_where() {
+    for (format, bytes) in [("parquet", parquet()), ("jsonl", gzip(&jsonl()))] {
+        let lab = Lab::new(&ORDERS.replace("format = \"jsonl\"", &format!("format = \"{format}\"")));
+        let e = lab.try_land("orders", "cut", &bytes[..bytes.len() - 20]).unwrap_err();
+        assert!(e.kind() == ErrorKind::Failed && chain(&e).contains("cut"), "{}", chain(&e));
+        assert_eq!(lab.rows("select max(snapshot_id) from ducklake_snapshot"), ["0"]);
+    }
+}
+
+#[test]
+fn a_lookup_is_joined_at_the_pinned_snapshot() {
+    let customers = r#"
+[source.customers]
+format = "csv"
+event_time = "since"
+record_id = "customer_id"
+[source.customers.columns]
+customer_id = { type = "string", nullable = false }
+country     = { type = "string" }
+since       = { type = "timestamp", nullable = false }
+"#;
+    let toml = ORDERS
+        .replace("customer-totals@1.0.0", "enrich-orders@1.0.0")
+        .replace("key = [\"customer_id\"]", "key = [\"country\"]\nlookups = { customers = \"customers\" }");
+    let toml = toml.replace("columns = [\"customer_id\"]", "columns = [\"country\"]") + customers;
+    let lab = Lab::new(&toml);
+    lab.open().add_transform(&component("enrich-orders-1.0.0.wasm")).unwrap();
+    lab.land("orders.jsonl", jsonl());
+    let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
+    assert!(matches!(e, Error::NoInput { .. }), "{e}");
+    lab.try_land("customers", "c.csv", "customer_id,country,since\nA,DE,2020-01-01\nB,FR,2020-01-01\n").unwrap();
+    let first = lab.run();
+    let rows = || lab.rows("select _partition, country, orders, total from daily order by 1, 2");
+    let before = ["2026-05-01 DE 1 25.10", "2026-05-01 unknown 1 -3.00", "2026-05-02 FR 1 90071992547409.93"];
+    assert_eq!(rows(), before);
+    // A customer moves: the newest record counts from now on, and the old run stays what it was.
+    lab.try_land("customers", "moved.csv", "customer_id,country,since\nA,AT,2026-05-02\n").unwrap();
+    lab.backfill("2026-05-01", "2026-05-02");
+    assert_eq!(rows()[0], "2026-05-01 AT 1 25.10");
+    assert!(lab.replay(first.run).unwrap().partitions.iter().all(|p| p.equal()));
+}
+
+#[test]
+fn a_clean_up_maps_row_to_row() {
+    let toml = ORDERS.replace("customer-totals@1.0.0", "clean-orders@1.0.0").replace("key = [\"customer_id\"]", "key = [\"event_id\"]");
+    let toml = toml
+        .replace("output = \"coalesce(sum(total), 0)\"", "output = \"coalesce(sum(amount), 0)\"")
+        .replace("select * from output where orders < 1", "select * from output where event_id = ''");
+    let lab = Lab::new(&toml);
+    lab.open().add_transform(&component("clean-orders-1.0.0.wasm")).unwrap();
+    lab.land("orders.jsonl", order("e1", "2026-05-01T09:00:00Z", "  a ", "1.00") + &order("e2", "2026-05-01T09:00:00Z", "B", "2.00"));
+    lab.run();
+    assert_eq!(lab.rows("select event_id, customer_id, amount from daily order by 1"), ["e1 A 1.00", "e2 B 2.00"]);
+}
+
+/// Case 39's kinds: whatever a guest does, the run fails with the limit's name, and nothing is published.
+#[test]
+fn a_guest_that_misbehaves_fails_its_run_and_nothing_else() {
+    let toml = r#"
+[warehouse]
+path = "warehouse"
+[source.orders]
+format = "jsonl"
+event_time = "at"
+[source.orders.columns]
+id = { type = "int64", nullable = false }
+at = { type = "timestamp", nullable = false }
+[dataset.daily]
+input = "orders"
+transform = "misbehave@1.0.0"
+partition = "day"
+limits = { time = "300ms", memory = "32MiB", output = "4MiB" }
+"#;
+    let lab = Lab::new(toml);
+    lab.open().add_transform(&component("misbehave-1.0.0.wasm")).unwrap();
+    lab.land("x.jsonl", "{\"id\":1,\"at\":\"2026-05-01T00:00:00Z\"}\n");
+    for (how, want) in [
+        ("loop-in-push", "limits.time"),
+        ("allocate", "limits.memory"),
+        ("endless-output", "limits.output"),
+        ("panic", "it died"),
+        ("broken-offsets", "broken batch"),
+        ("fail-other", ""),
+    ] {
+        let request = RunRequest { params: vec![("how".into(), how.into())], ..Lab::request(Kind::Run, None) };
+        let e = lab.try_go(request).unwrap_err();
+        let text = chain(&e);
+        assert!(e.kind() == ErrorKind::Failed && text.contains("partition 2026-05-01") && text.contains(want), "{how}: {text}");
+    }
+    let failed = lab.rows("select count(*) from restitch_runs where status = 'failed' and error like '%misbehave@1.0.0%'");
+    assert_eq!((failed, lab.rows("select count(*) from restitch_partitions")), (vec!["6".to_owned()], vec!["0".to_owned()]));
+    assert_eq!(
+        lab.go(RunRequest { params: vec![("how".into(), "good".into())], ..Lab::request(Kind::Run, None) }).manifest.unwrap().status,
+        Status::Published
+    );
+}
+
+#[test]
+fn a_published_dataset_keeps_its_cut_and_a_source_may_gain_columns() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let first = lab.run();
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("partition = \"day\"", "partition = \"month\"")).unwrap();
+    let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
+    assert_eq!((e.kind(), e.to_string().contains("published by day in UTC")), (ErrorKind::Usage, true), "{e}");
+    // A new column, and a filter over it: older files read null.
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("[dataset.daily]", "channel = { type = \"string\" }\n[dataset.daily]")).unwrap();
+    lab.land("b.jsonl", "{\"event_id\":\"e2\",\"event_time\":\"2026-05-01T10:00:00Z\",\"customer_id\":\"B\",\"amount\":1,\"channel\":\"web\"}\n");
+    assert_eq!(lab.rows("select _record_id, channel from raw_orders order by 1"), ["e1 null", "e2 web"]);
+    let web = lab.go(RunRequest { filter: Some("channel = 'web'".into()), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) });
+    assert_eq!((web.manifest.unwrap().partitions[0].rows, lab.published()), (1, vec!["2026-05-01 B 1 1.00".to_owned()]));
+    assert!(lab.replay(first.run).unwrap().partitions[0].equal());
+    // A column that changes its type is refused.
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("decimal(18,2)", "int64")).unwrap();
+    let e = lab.try_land("orders", "c.jsonl", order("e3", "2026-05-01T09:00:00Z", "A", "1")).unwrap_err();
+    assert!(e.to_string().contains("column \"amount\" of raw_orders is decimal(18,2)"), "{e}");
+}
+
+/// A staged run whose publication dies anywhere is published completely or still staged.
+#[test]
+fn publishing_a_staged_run_dies_anywhere_and_can_be_given_again() {
+    for steps in 0..100 {
+        let mut lab = Lab::new(ORDERS);
+        lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+        let staged = lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Run, None) }).manifest.unwrap();
+        lab.open();
+        lab.faults = Faults::after(steps);
+        let died = catch_unwind(AssertUnwindSafe(|| lab.open().publish(staged.run).unwrap())).is_err();
+        lab.faults = Faults::default();
+        let status = lab.open().show(staged.run).unwrap().row.manifest.status;
+        match status {
+            Status::Published => {}
+            Status::Staged => drop(lab.open().publish(staged.run).unwrap()),
+            other => panic!("step {steps}: {other:?}"),
+        }
+        assert_eq!(lab.published(), ["2026-05-01 A 1 25.00"], "step {steps}");
+        if !died {
+            assert!(steps > 5);
+            return;
+        }
+    }
+    panic!("more than 100 steps");
+}
