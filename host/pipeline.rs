@@ -28,6 +28,7 @@ use crate::{
 };
 use std::{
     cell::OnceCell,
+    collections::{HashMap, HashSet},
     path::{Path, PathBuf},
 };
 
@@ -482,7 +483,7 @@ impl Workshop {
                 return Err(Error::Snapshot { asked: at, latest });
             }
             for name in v.table_names(at)? {
-                let Some(table) = v.table(&name, at)?.filter(|_| mentioned(&name)) else { continue };
+                let Some(table) = v.table(&name, at)? else { continue };
                 let files = v.files(&table, at, None)?;
                 if files.iter().any(|f| f.partial_max.is_some_and(|m| m > at)) {
                     return Err(Error::Merged { table: name, at });
@@ -522,13 +523,12 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64) -> DatasetStatus {
         Some(c) if p.window.end() <= c.late => "closed",
         _ => "open",
     };
-    let read = |start| facts.published.iter().find(|p| p.window.start() == start).map(|p| p.input_snapshot);
-    let waiting: Vec<QueueRow> = facts.queue.iter().filter(|q| read(q.window.start()).is_none_or(|s| q.snapshot > s)).cloned().collect();
-    let partitions = facts
-        .published
-        .iter()
-        .map(|p| PartitionState { published: p.clone(), state: state(p), dirty: waiting.iter().any(|q| q.window == p.window) })
-        .collect();
+    let read: HashMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
+    let waits = |q: &&QueueRow| read.get(&q.window.start()).is_none_or(|s| q.snapshot > *s);
+    let waiting: Vec<QueueRow> = facts.queue.iter().filter(waits).cloned().collect();
+    let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
+    let partitions =
+        facts.published.iter().map(|p| PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&p.window.start()) }).collect();
     DatasetStatus { name: d.name.clone(), source: d.input.clone(), transform: d.transform.clone(), partitions, waiting, buildable }
 }
 

@@ -47,6 +47,9 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
 }
 
 fn sources_text(sources: &[SourceStatus], clock: &Clock) -> String {
+    if sources.is_empty() {
+        return "No sources are declared in restitch.toml yet.\n".into();
+    }
     let mut table = Table::new(&["source", "watermark", "behind", ">files", ">records", ">rejects", "late before", "note"]);
     for s in sources {
         let lag = |w: &crate::catalog::WatermarkRow| format_span((clock.now().0 - w.value.0.0).max(0) / 60_000_000 * 60_000_000);

@@ -64,6 +64,10 @@ pub enum BuildError {
 /// There is no cargo, the crate does not compile, or what it compiles to is no guest.
 pub fn build_rust(manifest_dir: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
     let package = package(manifest_dir)?;
+    // A new crate has no lock file yet: its first build writes one, and from then on it holds.
+    if !package.workspace.join("Cargo.lock").exists() {
+        run(manifest_dir, "cargo", ["generate-lockfile"].map(OsStr::new), &[])?;
+    }
     // Also fetches what is missing, so that the folders to remap are there.
     run(manifest_dir, "cargo", ["fetch", "--locked", "--target", TARGET].map(OsStr::new), &[])?;
     install_target(manifest_dir)?;
