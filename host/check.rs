@@ -227,10 +227,12 @@ impl Evaluation<'_> {
         let mut measured = if rows == 1 { "1 row".into() } else { format!("{rows} rows") };
         if let Some(limit) = max_change {
             expected.push(format!("change within {}", percent(limit)));
+            // Only partitions that were there before: a new one says nothing about the change of an old one.
+            let kept: u64 = self.partitions.iter().filter(|p| p.prior_rows.is_some()).map(|p| p.rows).sum();
             if self.partitions.iter().any(|p| p.prior_rows.is_some()) {
-                let change = share(rows.abs_diff(prior), prior);
+                let change = share(kept.abs_diff(prior), prior);
                 passed &= change <= limit;
-                measured += &format!(", {prior} before ({}{})", if rows < prior { "-" } else { "+" }, percent(change));
+                measured += &format!(", {kept} where there were {prior} ({}{})", if kept < prior { "-" } else { "+" }, percent(change));
             }
         }
         (passed, measured, if expected.is_empty() { "any".into() } else { expected.join(", ") }, None)

@@ -85,6 +85,7 @@ pub struct Writer {
     columns: Vec<(i64, DataType, String)>,
     writer: ArrowWriter<Tee>,
     has_nan: Vec<bool>,
+    nulls: Vec<i64>,
     rows: i64,
 }
 
@@ -133,7 +134,7 @@ impl Writer {
         let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
         let writer = ArrowWriter::try_new(tee, schema, Some(properties)).map_err(|source| DataFileError::Parquet { path: path.clone(), source })?;
         let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
-        Ok(Writer { path, has_nan: vec![false; columns.len()], columns, writer, rows: 0 })
+        Ok(Writer { path, has_nan: vec![false; columns.len()], nulls: vec![0; columns.len()], columns, writer, rows: 0 })
     }
 
     /// Appends rows; the columns are the table's, in order.
@@ -147,6 +148,9 @@ impl Writer {
                 DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
                 _ => false,
             };
+        }
+        for (nulls, array) in self.nulls.iter_mut().zip(batch.columns()) {
+            *nulls += array.null_count() as i64;
         }
         self.rows += batch.num_rows() as i64;
         // Field metadata (ids) comes from the writer's schema, so only types are compared.
@@ -172,7 +176,7 @@ impl Writer {
         let digest = Digest(tee.hash.clone().finalize().into());
         let bytes = tee.bytes;
         let stats = self.stats(&metadata).map_err(parquet)?;
-        let file = NewFile { path: String::new(), rows: self.rows, bytes, footer_bytes, partition: None, stats };
+        let file = NewFile { path: String::new(), rows: self.rows, bytes, footer_bytes: Some(footer_bytes), partition: None, stats };
         Ok(Written { path: self.path, file, digest })
     }
 
@@ -185,9 +189,8 @@ impl Writer {
             let converter = StatisticsConverter::try_new(name, &schema, parquet_schema)?;
             let groups = metadata.row_groups();
             let bytes = groups.iter().map(|g| g.column(i).compressed_size()).sum();
-            let counts = converter.row_group_null_counts(groups)?;
             let known = name != envelope::PAYLOAD;
-            let nulls = counts.iter().flatten().sum::<u64>() as i64;
+            let nulls = self.nulls[i];
             let bound = |array: ArrayRef, greatest: bool| if known { bound_text(*data_type, &array, greatest) } else { None };
             let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
             stats.push(ColumnStats {
@@ -213,6 +216,8 @@ fn bound_text(data_type: DataType, array: &ArrayRef, greatest: bool) -> Option<S
             if greatest { max(a) } else { min(a) }
         }};
     }
+    // Outside the years that SQL can write, no bound is better than one that cannot be read.
+    let in_years = |us: &i64| (crate::time::MIN_US..crate::time::END_US).contains(us);
     let instant = |us: i64| {
         let text = crate::time::format_us(us);
         format!("{}+00", text.trim_end_matches('Z').replace('T', " "))
@@ -230,9 +235,12 @@ fn bound_text(data_type: DataType, array: &ArrayRef, greatest: bool) -> Option<S
             if greatest { max_string(array.as_string::<i32>()) } else { min_string(array.as_string::<i32>()) }?.to_owned()
         }
         DataType::Binary => return if greatest { max_binary(array.as_binary::<i32>()) } else { min_binary(array.as_binary::<i32>()) }.and(None),
-        DataType::Date => chrono::NaiveDate::default().checked_add_signed(chrono::TimeDelta::days(pick!(Date32Type)? as i64))?.to_string(),
+        DataType::Date => {
+            let us = Some(pick!(Date32Type)? as i64 * crate::time::DAY_US).filter(in_years)?;
+            instant(us).get(..10)?.to_owned()
+        }
         DataType::Time => instant(pick!(Time64MicrosecondType)?).get(11..)?.trim_end_matches("+00").to_owned(),
-        DataType::Timestamp => instant(pick!(TimestampMicrosecondType)?),
+        DataType::Timestamp => instant(Some(pick!(TimestampMicrosecondType)?).filter(in_years)?),
     })
 }
 
@@ -276,22 +284,31 @@ impl Reader {
         let groups = self.metadata.metadata().row_groups();
         groups
             .iter()
-            .map(|g| g.columns().iter().zip(&names).filter(|(_, n)| columns.contains(&n.as_str())).map(|(c, _)| c.uncompressed_size()).sum::<i64>())
+            .map(|g| {
+                g.columns()
+                    .iter()
+                    .zip(&names)
+                    .filter(|(_, n)| columns.contains(&n.as_str()))
+                    .map(|(c, _)| c.uncompressed_size().max(c.unencoded_byte_array_data_bytes().unwrap_or(0)))
+                    .sum::<i64>()
+            })
             .sum()
     }
 
-    /// Returns the rows whose event time may lie in `window` (all, without one), as batches of `columns` in that
+    /// Returns the rows whose event time may lie in one of `windows` (in order of time; all rows, without any), as batches of `columns` in that
     /// order: pages whose statistics exclude it are not decoded, so a caller still compares each row. A column
     /// that the file lacks is null.
     ///
     /// # Errors
     /// The file is damaged.
-    pub fn scan(self, columns: &[crate::schema::Field], window: Option<Window>, batch_rows: usize) -> Result<Scan, DataFileError> {
+    pub fn scan(self, columns: &[crate::schema::Field], windows: &[Window], batch_rows: usize) -> Result<Scan, DataFileError> {
         let path = self.path.clone();
         let parquet = |source| DataFileError::Parquet { path: path.clone(), source };
-        let present: Vec<&str> = columns.iter().filter(|c| self.has_column(&c.name)).map(|c| c.name.as_str()).collect();
-        let mask = ProjectionMask::columns(self.metadata.parquet_schema(), present.iter().copied());
-        let pruned = window.map(|w| self.prune(w)).transpose().map_err(parquet)?;
+        // By root, not by path: a dot in a column's name is no step into a structure.
+        let roots = self.metadata.parquet_schema().root_schema().get_fields().iter().enumerate();
+        let wanted: Vec<usize> = roots.filter(|(_, f)| columns.iter().any(|c| c.name == f.name())).map(|(i, _)| i).collect();
+        let mask = ProjectionMask::roots(self.metadata.parquet_schema(), wanted);
+        let pruned = if windows.is_empty() { None } else { Some(self.prune(windows).map_err(parquet)?) };
         let mut builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(self.file, self.metadata).with_projection(mask).with_batch_size(batch_rows);
         if let Some((groups, selection)) = pruned {
@@ -305,15 +322,15 @@ impl Reader {
         Ok(Scan { path, reader, columns: columns.to_vec(), schema })
     }
 
-    /// Returns the row groups that may hold event times of `window`, and which of their rows, by page statistics.
-    fn prune(&self, window: Window) -> Result<(Vec<usize>, Option<RowSelection>), ParquetError> {
+    /// Returns the row groups that may hold event times of `windows`, and which of their rows, by page statistics.
+    fn prune(&self, windows: &[Window]) -> Result<(Vec<usize>, Option<RowSelection>), ParquetError> {
         let metadata = self.metadata.metadata();
         let field = Field::new(envelope::EVENT_TIME, DataType::Timestamp.arrow(), false);
         let schema = Schema::new(vec![field]);
         let converter = StatisticsConverter::try_new(envelope::EVENT_TIME, &schema, self.metadata.parquet_schema())?;
         let may_hold = |low: &ArrayRef, high: &ArrayRef, i: usize| {
             let (low, high) = (low.as_primitive::<TimestampMicrosecondType>(), high.as_primitive::<TimestampMicrosecondType>());
-            low.is_null(i) || high.is_null(i) || (low.value(i) < window.end().0 && EventTime(high.value(i)) >= window.start())
+            low.is_null(i) || high.is_null(i) || overlaps(windows, EventTime(low.value(i)), EventTime(high.value(i)))
         };
         let (lows, highs) = (converter.row_group_mins(metadata.row_groups())?, converter.row_group_maxes(metadata.row_groups())?);
         let groups: Vec<usize> = (0..metadata.num_row_groups()).filter(|&g| may_hold(&lows, &highs, g)).collect();
@@ -329,6 +346,11 @@ impl Reader {
         }
         Ok((groups, Some(RowSelection::from(selectors))))
     }
+}
+
+/// Returns whether an event time from `low` to `high` lies in one of `windows`, which are in order of time.
+pub(crate) fn overlaps(windows: &[Window], low: EventTime, high: EventTime) -> bool {
+    windows.get(windows.partition_point(|w| w.end() <= low)).is_some_and(|w| w.start() <= high)
 }
 
 /// Batches of a file, in its order.

@@ -403,6 +403,11 @@ pub fn output_fields(output: &[Field]) -> Vec<Field> {
 /// A sort on disk needs room for a few batches, however little memory a run may have.
 pub(crate) const SORT_BYTES_MIN: usize = 16 << 20;
 
+/// Returns the raw columns that a job reads, for an estimate of its memory.
+pub fn scanned_columns(job: &Job) -> Vec<Field> {
+    Layout::of(job).columns
+}
+
 /// Where sorts that exceed the memory spill.
 pub(crate) fn spill_dir(job: &Job) -> PathBuf {
     job.store.path(job.staging)

@@ -21,7 +21,7 @@ use crate::{
     query::{FileTable, Rows, Session, StateValue},
     recover,
     schema::envelope,
-    store::{self, Store, staging},
+    store::{self, GATE, Store, staging},
     time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
     window::Calendar,
@@ -362,8 +362,10 @@ impl Workshop {
         let undone = self.show(run)?.row.manifest;
         let now = self.options.clock.now();
         let operator = self.options.operator.clone();
+        let store = self.store.clone();
         let rolled = publish::rollback(&self.store, &mut self.catalog, &undone, force, now, |catalog, partitions| {
-            catalog.record(|r| {
+            let _gate = store.lock(GATE)?;
+            let manifest = catalog.record(|r| {
                 let base = r.view().latest()?;
                 r.new_run(now, |id| Manifest {
                     run: id,
@@ -383,7 +385,9 @@ impl Workshop {
                     error: None,
                     ..undone.clone()
                 })
-            })
+            })?;
+            let claim = store.claim(&manifest.run.to_string())?.ok_or(publish::PublishError::Busy { run: manifest.run })?;
+            Ok((manifest, claim))
         })?;
         Ok(rolled)
     }
@@ -474,8 +478,8 @@ impl Workshop {
     fn query_spilling(&mut self, sql: &str, at: Option<SnapshotId>, folder: &str) -> Result<Rows, Error> {
         let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path(folder)))?;
         let store = self.store.clone();
-        let mentioned =
-            |name: &str| sql.contains(name) || sql.to_lowercase().contains("information_schema") || sql.to_lowercase().contains("show tables");
+        let lower = sql.to_lowercase();
+        let mentioned = |name: &str| lower.contains(&name.to_lowercase()) || lower.contains("information_schema") || lower.contains("show tables");
         self.catalog.read(|v| {
             let latest = v.latest()?;
             let at = at.unwrap_or(latest);
@@ -483,8 +487,17 @@ impl Workshop {
                 return Err(Error::Snapshot { asked: at, latest });
             }
             for name in v.table_names(at)? {
-                let Some(table) = v.table(&name, at)? else { continue };
-                let files = v.files(&table, at, None)?;
+                // A table that is not asked for may be one that only its own tool reads.
+                let table = match v.table(&name, at) {
+                    Ok(Some(table)) => table,
+                    Ok(None) => continue,
+                    Err(_) if !mentioned(&name) => continue,
+                    Err(e) => return Err(e.into()),
+                };
+                let files = match v.files(&table, at, None) {
+                    Err(_) if !mentioned(&name) => continue,
+                    files => files?,
+                };
                 if files.iter().any(|f| f.partial_max.is_some_and(|m| m > at)) {
                     return Err(Error::Merged { table: name, at });
                 }

@@ -3,7 +3,7 @@
 //! `pipeline` gathers the facts; the same plan is printed by `plan` and executed by a run.
 
 use crate::{
-    catalog::{LiveFile, PublishedRow, QueueRow, Slot},
+    catalog::{LiveFile, PublishedRow, QueueRow, SLOT_US, Slot},
     id::{Digest, SnapshotId},
     manifest::Kind,
     time::{EventTime, parse},
@@ -257,7 +257,10 @@ fn known_partitions(facts: &Facts) -> KnownMap {
     let mut known = KnownMap::new();
     let input: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
     let mut current: Option<Window> = None;
-    for slot in facts.slots.iter().filter(|s| s.records > s.future) {
+    // What lay in the future when it came counts as on time once the watermark has passed it.
+    let come = |s: &Slot| facts.cutoffs.is_some_and(|c| s.start.0 + SLOT_US <= c.late.0);
+    let slots = facts.slots.iter().map(|s| Slot { future: if come(s) { 0 } else { s.future }, ..*s });
+    for slot in slots.filter(|s| s.records > s.future) {
         let window = match current {
             Some(w) if w.contains(slot.start) => w,
             _ => facts.calendar.at(slot.start),
@@ -269,10 +272,10 @@ fn known_partitions(facts: &Facts) -> KnownMap {
             entry.on_time = entry.on_time.max(Some(slot.snapshot));
         }
         // Only in zones of the past does a border cut a slot: then both sides may have its records.
-        let end = EventTime(slot.start.0 + crate::catalog::SLOT_US);
+        let end = EventTime(slot.start.0 + SLOT_US);
         if end > window.end() {
             let next = known.entry(window.end()).or_default();
-            next.on_time = next.on_time.max(entry_snapshot(slot));
+            next.on_time = next.on_time.max(entry_snapshot(&slot));
         }
     }
     for row in &facts.queue {

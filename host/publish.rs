@@ -3,13 +3,13 @@
 //! Eats what `check` let through. The crash table is in ARCHITECTURE.md.
 
 use crate::{
-    catalog::{Catalog, CatalogError, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, StateWrite, Table, View},
+    catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
     manifest::{FileRecord, Manifest, PartitionRecord, Status, checksum_of},
     recover,
     schema::{Field, PARTITION},
-    store::{Store, StoreError, staging},
+    store::{Claim, Store, StoreError, staging},
     time::{EventTime, IngestTime},
     window::{Window, path_segment},
 };
@@ -32,8 +32,8 @@ pub enum PublishError {
         /// What changed, by partition.
         changes: Vec<String>,
     },
-    /// A staged file is not what was staged.
-    #[error("staged file {path} was changed: its SHA-256 is {found}, recorded was {recorded}")]
+    /// A file is not what was written.
+    #[error("{path} was changed: its SHA-256 is {found}, recorded was {recorded}")]
     Tampered {
         /// The file.
         path: String,
@@ -110,7 +110,7 @@ pub fn publish(
     let committed = catalog.commit(now, &author, &message, |commit| {
         let table = target_table(commit, manifest, fields)?;
         compare_with_base(commit, manifest, &table)?;
-        compare_columns(manifest, &table, &files)?;
+        compare_columns(manifest, &table, fields, &files)?;
         swap(commit, &mut published, &table, &files, now)
     });
     match committed {
@@ -201,10 +201,11 @@ fn compare_with_base(commit: &Commit, manifest: &Manifest, table: &Table) -> Res
     if changes.is_empty() { Ok(()) } else { Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes }) }
 }
 
-/// Staged files carry column ids: they must be the table's, also if another run has just created it.
-fn compare_columns(manifest: &Manifest, table: &Table, files: &[NewFile]) -> Result<(), PublishError> {
-    let known = |s: &crate::catalog::ColumnStats| table.columns.iter().any(|c| c.id == s.column_id && c.field.data_type == s.data_type);
-    if files.iter().flat_map(|f| &f.stats).all(known) {
+/// Staged files carry column ids: they must be the table's, name by name, also if another run has just created it.
+fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], files: &[NewFile]) -> Result<(), PublishError> {
+    let same =
+        |s: &ColumnStats, f: &Field| table.columns.iter().any(|c| c.id == s.column_id && c.field.name == f.name && c.field.data_type == s.data_type);
+    if files.iter().all(|file| file.stats.len() == fields.len() && file.stats.iter().zip(fields).all(|(s, f)| same(s, f))) {
         return Ok(());
     }
     Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes: vec!["its columns were altered".into()] })
@@ -269,16 +270,15 @@ pub fn rollback(
     undone: &Manifest,
     force: bool,
     now: IngestTime,
-    new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>) -> Result<Manifest, CatalogError>,
+    new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>) -> Result<(Manifest, Claim), PublishError>,
 ) -> Result<Manifest, PublishError> {
     let Some(published) = undone.published_snapshot.filter(|_| undone.status == Status::Published) else {
         return Err(PublishError::Status { run: undone.run, status: undone.status.name(), wanted: "published" });
     };
     let before = SnapshotId(published.0 - 1);
     let (table, priors) = catalog.read(|v| priors(&v, undone, before, force))?;
-    let mut manifest = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect())?;
+    let (mut manifest, claim) = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect())?;
     let owner = manifest.run.to_string();
-    let claim = store.claim(&owner)?;
     let linked = link_files(store, catalog, &owner, &table, &priors, &mut manifest);
     let committed = linked.and_then(|links| {
         let (author, message) = (manifest.operator.clone(), format!("rollback {owner} of {}", undone.run));
@@ -303,6 +303,12 @@ pub fn rollback(
     let result = match committed {
         Ok(done) => Ok(done),
         Err(e) => {
+            // An error of the commit leaves its outcome open: look, then clean up.
+            if let Ok(Some(row)) = catalog.read(|v| v.run(manifest.run))
+                && row.manifest.status == Status::Published
+            {
+                return Ok(Manifest { partitions: manifest.partitions, ..row.manifest });
+            }
             recover::withdraw(store, catalog, &owner).ok();
             (manifest.status, manifest.error) = (Status::Failed, Some(e.to_string()));
             catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
@@ -326,6 +332,8 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
         match stands.as_ref() {
             Some(s) if s.run == undone.run => {}
             Some(s) => later.push(format!("{} by {}", p.partition, s.run)),
+            // The run took the partition away, and that is how it stands.
+            None if p.checksum.is_none() => {}
             None => later.push(format!("{} (taken away)", p.partition)),
         }
         let mut record = PartitionRecord {
@@ -377,11 +385,13 @@ fn link_files(
         let mut records = Vec::new();
         for file in &prior.files {
             let path = format!("{PARTITION}={}/{owner}-{}.parquet", path_segment(&p.partition), links.len());
-            let recorded = prior.record.files.iter().find(|f| f.path == file.path).map(|f| f.digest);
-            let digest = match recorded {
-                Some(digest) => digest,
-                None => store.digest(&file.path)?.0,
-            };
+            // Nothing corrupt comes back: the bytes are what they were when they were published.
+            let (digest, _) = store.digest(&file.path)?;
+            if let Some(recorded) = prior.record.files.iter().find(|f| f.path == file.path).map(|f| f.digest)
+                && recorded != digest
+            {
+                return Err(PublishError::Tampered { path: file.path.clone(), found: digest, recorded });
+            }
             records.push(FileRecord { path: format!("{}{path}", table.folder), rows: file.rows as u64, bytes: file.bytes as u64, digest });
             links.push((file.clone(), path));
         }

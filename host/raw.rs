@@ -4,7 +4,7 @@
 
 use crate::{
     catalog::{LiveFile, Table},
-    datafile::{DataFileError, Reader},
+    datafile::{DataFileError, Reader, overlaps},
     id::SnapshotId,
     schema::{DataType, Field, envelope},
     store::Store,
@@ -69,25 +69,20 @@ impl RawBatch {
 }
 
 impl RawInput {
-    /// Returns whether a file may hold event times of `window`.
-    pub fn may_hold(file: &LiveFile, window: Window) -> bool {
+    /// Returns whether a file may hold event times of one of `windows`, which are in order of time.
+    pub fn may_hold(file: &LiveFile, windows: &[Window]) -> bool {
         let bounds = file.bounds.as_ref().and_then(|(low, high)| Some((parse(low, Tz::UTC).ok()?, parse(high, Tz::UTC).ok()?)));
-        bounds.is_none_or(|(low, high)| low < window.end() && high >= window.start())
+        bounds.is_none_or(|(low, high)| overlaps(windows, low, high))
     }
 
-    /// Returns the files that may hold event times of `window`.
-    pub fn files_of(&self, window: Window) -> impl Iterator<Item = &LiveFile> {
-        self.files.iter().filter(move |f| RawInput::may_hold(f, window))
-    }
-
-    /// Returns the rows of `window` (all rows, without one), file by file in arrival order. Rows of one file
+    /// Returns the rows that may be of `windows` (in order of time; all rows, without any), file by file in arrival order. Rows of one file
     /// stand clustered by day; a caller that needs arrival order inside a partition compares (snapshot, seq).
-    pub fn scan<'s>(&self, store: &'s Store, columns: &[Field], window: Option<Window>) -> RawScan<'s> {
-        let files = self.files.iter().filter(|f| window.is_none_or(|w| RawInput::may_hold(f, w))).cloned().collect();
+    pub fn scan<'s>(&self, store: &'s Store, columns: &[Field], windows: Vec<Window>) -> RawScan<'s> {
+        let files = self.files.iter().filter(|f| windows.is_empty() || RawInput::may_hold(f, &windows)).cloned().collect();
         let mut wanted = columns.to_vec();
         wanted.extend(envelope::fields().into_iter().filter(|f| ENVELOPE.contains(&f.name.as_str())));
         wanted.push(Field::new(SNAPSHOT_COLUMN, DataType::Int64, true));
-        RawScan { store, files, columns: wanted, asked: columns.len(), window, snapshot: self.snapshot, open: None, scan_ns: 0 }
+        RawScan { store, files, columns: wanted, asked: columns.len(), windows, snapshot: self.snapshot, open: None, scan_ns: 0 }
     }
 
     /// Returns about how many bytes a row of `columns` takes in memory.
@@ -96,11 +91,15 @@ impl RawInput {
     /// A file is damaged.
     pub fn row_bytes(&self, store: &Store, columns: &[Field]) -> Result<u64, DataFileError> {
         let names: Vec<&str> = columns.iter().map(|c| c.name.as_str()).collect();
-        let largest = self.files.iter().max_by_key(|f| f.rows);
-        let Some(file) = largest.filter(|f| f.rows > 0) else { return Ok(64) };
-        let bytes = Reader::open(store, &file.path)?.uncompressed_bytes(&names);
-        // Dictionary pages are small on disk and large in memory: leave room.
-        Ok(48 + 2 * bytes as u64 / file.rows as u64)
+        let files = || self.files.iter().filter(|f| f.rows > 0);
+        // The largest file tells what is usual, the one with the fattest rows what is possible.
+        let samples = [files().max_by_key(|f| f.rows), files().max_by_key(|f| f.bytes / f.rows)];
+        let mut most = 16;
+        for file in samples.into_iter().flatten() {
+            let bytes = Reader::open(store, &file.path)?.uncompressed_bytes(&names);
+            most = most.max(2 * bytes as u64 / file.rows as u64);
+        }
+        Ok(48 + most)
     }
 }
 
@@ -113,7 +112,7 @@ pub struct RawScan<'s> {
     files: VecDeque<LiveFile>,
     columns: Vec<Field>,
     asked: usize,
-    window: Option<Window>,
+    windows: Vec<Window>,
     snapshot: SnapshotId,
     open: Option<(LiveFile, crate::datafile::Scan)>,
     scan_ns: u64,
@@ -134,7 +133,7 @@ impl RawScan<'_> {
                 }
             }
             let file = self.files.pop_front()?;
-            let opened = Reader::open(self.store, &file.path).and_then(|r| r.scan(&self.columns, self.window, BATCH_ROWS));
+            let opened = Reader::open(self.store, &file.path).and_then(|r| r.scan(&self.columns, &self.windows, BATCH_ROWS));
             match opened {
                 Ok(scan) => self.open = Some((file, scan)),
                 Err(e) => return Some(Err(e)),

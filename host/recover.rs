@@ -5,7 +5,7 @@
 use crate::{
     catalog::{Catalog, CatalogError, StateWrite},
     id::RunId,
-    manifest::Status,
+    manifest::{Manifest, Status},
     store::{GATE, Store, StoreError, staging},
     time::IngestTime,
 };
@@ -40,12 +40,15 @@ pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<
     owners.extend(running.iter().map(|r| r.to_string()));
     owners.extend(store.list("staging")?.into_iter().filter(|n| !n.ends_with(".lock")));
     for owner in owners {
-        let run = owner.parse::<RunId>().ok();
-        let state = match run {
-            Some(run) => catalog.read(|v| v.run(run))?.map(|r| r.manifest),
-            None => None,
-        };
         let Some(claim) = store.claim(&owner)? else { continue };
+        // Only now: what was read before the claim may have been finished in between.
+        let state = match owner.parse::<RunId>() {
+            Ok(run) => catalog.read(|v| {
+                let Some(row) = v.run(run)? else { return Ok::<_, CatalogError>(None) };
+                Ok(Some(Manifest { partitions: v.run_partitions(run)?, checks: v.checks(run)?, ..row.manifest }))
+            })?,
+            Err(_) => None,
+        };
         let withdrawn = withdraw(store, catalog, &owner)?;
         // Staged output waits for `publish` or `discard`, and belongs to nobody's process.
         if state.as_ref().is_some_and(|m| matches!(m.status, Status::Staged | Status::Rejected)) {
@@ -59,7 +62,7 @@ pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<
             manifest.error = Some("its process died; nothing was published".into());
             catalog.record(|r| r.put_run(&manifest, Some(now)))?;
             findings.push(format!("run {} had died before it published anything: marked as failed", manifest.run));
-        } else if owner.starts_with("ingest-") {
+        } else if owner.starts_with("ingest-") && withdrawn > 0 {
             findings.push(format!("an ingest had died before it landed anything: {withdrawn} file(s) removed; ingest again"));
         }
         store.remove_dir(&staging(&owner))?;
@@ -80,6 +83,10 @@ pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usi
     // The commit that would refer to them also clears the intents, so none of them is referred to.
     let mut removed = 0;
     for path in &paths {
+        // Twice is cheap: what the catalog refers to is never touched.
+        if catalog.read(|v| v.refers_to(path))? {
+            continue;
+        }
         removed += store.exists(path) as usize;
         store.remove(path)?;
     }

@@ -190,9 +190,9 @@ impl Store {
     pub fn sync_entries(&self, paths: &[String]) -> Result<(), StoreError> {
         let mut folders = BTreeSet::new();
         for path in paths {
-            folders.extend(Path::new(path).ancestors().skip(1).take(3));
+            folders.extend(Path::new(path).ancestors().skip(1));
         }
-        for folder in folders.into_iter().filter(|f| !f.as_os_str().is_empty()) {
+        for folder in folders {
             let path = self.root.join(folder);
             File::open(&path).and_then(|f| f.sync_all()).at("make durable", &path)?;
         }

@@ -137,8 +137,9 @@ pub struct Calendar {
 }
 
 impl Calendar {
-    /// Returns the partition that `at` lies in.
+    /// Returns the partition that `at` lies in; an instant outside the years 0001 to 9999 counts as the nearest inside.
     pub fn at(&self, at: EventTime) -> Window {
+        let at = EventTime(at.0.clamp(crate::time::MIN_US, crate::time::END_US - 1));
         if self.grain == Grain::Hour {
             return self.hour_at(at);
         }
@@ -214,12 +215,13 @@ impl Calendar {
 
     /// Returns the partitions that together make up `window`, in order.
     pub fn partitions(&self, window: Window) -> impl Iterator<Item = Window> + use<> {
-        let calendar = *self;
-        let mut next = Some(calendar.at(window.start));
+        let (calendar, mut at) = (*self, window.start);
         std::iter::from_fn(move || {
-            let current = next.take().filter(|w| w.start < window.end)?;
-            next = Some(calendar.next(&current));
-            Some(current)
+            (at < window.end).then(|| {
+                let current = calendar.at(at);
+                at = current.end;
+                current
+            })
         })
     }
 
@@ -426,6 +428,21 @@ mod tests {
         let short = m.resolve("2025-02-01", "2025-02-27").unwrap();
         assert!(matches!(m.check_aligned(short), Err(WindowError::Unaligned { .. })));
         m.check_aligned(m.resolve("2025-02", "2025-03-31").unwrap()).unwrap();
+    }
+
+    #[test]
+    fn the_last_days_of_time_are_partitions_too() {
+        for zone in ["UTC", "Asia/Kolkata", "America/Chicago"] {
+            for grain in [Grain::Hour, Grain::Day, Grain::Week, Grain::Month, Grain::Year] {
+                let c = calendar(grain, zone);
+                let last = c.at(EventTime(crate::time::END_US - 1));
+                assert_eq!(c.partitions(last).count(), 1, "{zone} {grain}");
+                let first = c.at(EventTime(crate::time::MIN_US));
+                assert!(first.contains(EventTime(crate::time::MIN_US)), "{zone} {grain}");
+            }
+        }
+        let c = calendar(Grain::Year, "UTC");
+        assert_eq!(c.partitions(c.resolve("2026", "9999").unwrap()).count(), 7974);
     }
 
     #[test]

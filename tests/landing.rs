@@ -111,6 +111,21 @@ since       = { type = "timestamp", nullable = false }
     assert!(lab.replay(first.run).unwrap().partitions.iter().all(|p| p.equal()));
 }
 
+/// A dot in a name is no step into a structure.
+#[test]
+fn a_column_name_may_hold_a_dot() {
+    let lab = Lab::new(
+        &ORDERS
+            .replace("[dataset.daily]", "\"shop.id\" = { type = \"string\" }\n[dataset.daily]")
+            .replace("[\"event_id\"], keep", "[\"shop.id\"], keep"),
+    );
+    let line = |id: &str, shop: &str| {
+        format!("{{\"event_id\":\"{id}\",\"event_time\":\"2026-05-01T09:00:00Z\",\"customer_id\":\"A\",\"amount\":1,\"shop.id\":\"{shop}\"}}\n")
+    };
+    lab.land("a.jsonl", line("e1", "x") + &line("e2", "x") + &line("e3", "y"));
+    assert_eq!(lab.run().partitions[0].duplicates, 1);
+}
+
 #[test]
 fn a_clean_up_maps_row_to_row() {
     let toml = ORDERS.replace("customer-totals@1.0.0", "clean-orders@1.0.0").replace("key = [\"customer_id\"]", "key = [\"event_id\"]");

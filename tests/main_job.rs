@@ -119,6 +119,36 @@ fn a_replay_gives_the_same_bits_after_newer_versions_and_newer_data() {
 }
 
 #[test]
+fn a_flipped_bit_in_a_published_file_is_found_and_does_not_come_back() {
+    let lab = lab_of_may();
+    let run = lab.run();
+    let second = lab.backfill("2026-05-01", "2026-05-01");
+    let flip = |path: &str| {
+        let path = lab.path("warehouse").join(path);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[30] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    };
+    flip(&second.partitions[0].files[0].path);
+    let proof = lab.open().verify(second.run, &()).unwrap();
+    assert!(proof.failed.iter().any(|f| f.contains("its bytes changed")), "{:?}", proof.failed);
+    // The file of before is damaged too: a rollback to it is refused.
+    flip(&run.partitions[0].files[0].path);
+    let e = lab.open().rollback(second.run, false, None).unwrap_err();
+    assert!(e.to_string().contains("was changed"), "{e}");
+}
+
+#[test]
+fn a_rollback_to_nothing_can_be_rolled_back() {
+    let lab = lab_of_may();
+    let run = lab.run();
+    let gone = lab.open().rollback(run.run, false, None).unwrap();
+    assert_eq!(lab.rows("select count(*) from daily"), ["0"]);
+    lab.open().rollback(gone.run, false, None).unwrap();
+    assert_eq!(lab.published(), DAY_ONE);
+}
+
+#[test]
 fn a_damaged_component_is_named_and_replays_nothing() {
     let lab = lab_of_may();
     let run = lab.run();

@@ -59,7 +59,7 @@ pub struct NewFile {
     /// Its size.
     pub bytes: i64,
     /// Length of the Parquet footer, without the 8 bytes that end the file.
-    pub footer_bytes: i64,
+    pub footer_bytes: Option<i64>,
     /// Value of the partition column, for partitioned tables.
     pub partition: Option<String>,
     /// Statistics, one for each column of the table.
@@ -146,6 +146,16 @@ impl View<'_> {
         let partition_id = self.connection.query_row(&sql, params![at.0, id], |r| r.get(0)).optional()?;
         let schema: String = self.connection.query_row("SELECT path FROM ducklake_schema WHERE schema_id = 0", [], |r| r.get(0))?;
         Ok(Some(Table { id, name: name.into(), folder: format!("{}{schema}{path}", self.data_path), columns, partition_id }))
+    }
+
+    /// Returns whether a data file at that path of the warehouse is known, live or ended.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn refers_to(&self, path: &str) -> Result<bool, CatalogError> {
+        let sql =
+            "SELECT count(*) FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE ?1 || 'main/' || t.path || f.path = ?2";
+        Ok(self.connection.query_row(sql, params![self.data_path, path], |r| r.get::<_, i64>(0))? > 0)
     }
 
     /// Returns the highest column id that `table` ever had.
@@ -428,6 +438,14 @@ impl<'c> Commit<'c> {
         for total in &totals {
             self.widen_table_stats(table.id, total, first)?;
         }
+        // A column that a file lacks reads null there.
+        let lacking = |c: &&TableColumn| files.iter().any(|f| !f.stats.iter().any(|s| s.column_id == c.id));
+        for column in table.columns.iter().filter(lacking) {
+            self.tx.execute(
+                "UPDATE ducklake_table_column_stats SET contains_null = 1 WHERE table_id = ?1 AND column_id = ?2",
+                params![table.id, column.id],
+            )?;
+        }
         self.changed(format!("inserted_into_table:{}", table.id));
         Ok(())
     }
@@ -506,8 +524,7 @@ impl<'c> Commit<'c> {
             .tx
             .query_row("SELECT footer_size FROM ducklake_data_file WHERE data_file_id = ?1", [file.id], |r| r.get::<_, Option<i64>>(0))
             .optional()?
-            .ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?
-            .unwrap_or(0);
+            .ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?;
         let sql = "SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan FROM ducklake_file_column_stats WHERE data_file_id = ?1 ORDER BY column_id";
         let mut statement = self.tx.prepare_cached(sql)?;
         let mut rows = statement.query([file.id])?;
@@ -550,6 +567,10 @@ fn widen(total: &mut ColumnStats, s: &ColumnStats) {
     };
     pick(&mut total.min, &s.min, Ordering::Less);
     pick(&mut total.max, &s.max, Ordering::Greater);
+    if s.values > 0 && s.contains_nan != Some(true) && (s.min.is_none() || s.max.is_none()) {
+        // Values without bounds: any bound would be too narrow.
+        (total.min, total.max) = (None, None);
+    }
 }
 
 /// Compares two statistics texts by type, not as text: "9" is less than "10".

@@ -141,13 +141,15 @@ impl Scalar {
 pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
     let reader = Reader { file, text };
     let parsed: File = toml::from_str(text).map_err(|e| reader.toml_error(&e))?;
-    let mut sources = IndexMap::new();
+    let mut sources: IndexMap<String, Source> = IndexMap::new();
     for (name, source) in parsed.source {
+        reader.no_twin(&name, sources.keys())?;
         let source = reader.source(&name, source)?;
         sources.insert(source.name.clone(), source);
     }
-    let mut datasets = IndexMap::new();
+    let mut datasets: IndexMap<String, Dataset> = IndexMap::new();
     for (name, dataset) in parsed.dataset {
+        reader.no_twin(&name, datasets.keys())?;
         let dataset = reader.dataset(&name, dataset, &sources, &parsed.limits)?;
         if sources.values().any(|s| [s.table(), s.reject_table()].contains(&dataset.name)) {
             return Err(reader.error(name.span(), format!("{:?} is the name of a raw table", dataset.name), None));
@@ -220,6 +222,13 @@ impl Reader<'_> {
             return Err(self.error(name.span(), message, None));
         }
         Ok(s.clone())
+    }
+
+    fn no_twin<'k>(&self, name: &Text, mut known: impl Iterator<Item = &'k String>) -> Result<(), ConfigError> {
+        match known.find(|k| k.eq_ignore_ascii_case(name.as_ref())) {
+            Some(twin) => Err(self.error(name.span(), format!("{twin:?} and {:?} are one table to SQL, which ignores case", name.as_ref()), None)),
+            None => Ok(()),
+        }
     }
 
     fn zone(&self, text: &Option<Text>) -> Result<Tz, ConfigError> {

@@ -96,24 +96,24 @@ pub(crate) fn read<'s>(
     if task.large { large(job, layout, hasher, task, timings).map(|i| vec![i]) } else { held(job, layout, hasher, task, timings) }
 }
 
-fn window_of(task: &Task) -> Option<crate::window::Window> {
-    let (first, last) = (task.partitions.first()?, task.partitions.last()?);
-    crate::window::Window::new(first.window.start(), last.window.end()).ok()
-}
-
-/// The raw batches of a task, filtered.
+/// The raw rows of a task's partitions, and of nothing else, filtered.
 struct Filtered<'s> {
     job: &'s Job<'s>,
     scan: RawScan<'s>,
+    router: Router,
 }
 
 impl<'s> Filtered<'s> {
     fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
-        Filtered { job, scan: job.raw.scan(job.store, columns, window_of(task)) }
+        let windows: Vec<_> = task.partitions.iter().map(|p| p.window).collect();
+        Filtered { job, scan: job.raw.scan(job.store, columns, windows.clone()), router: Router::new(windows) }
     }
 
     fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
         let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
+        // First the window, then the filter: whether it fails on a row must not depend on which rows share its page.
+        let inside: BooleanArray = batch.times.values().iter().map(|at| Some(self.router.find(EventTime(*at)).is_some())).collect();
+        let batch = if inside.true_count() == inside.len() { batch } else { batch.filter(&inside)? };
         match self.job.filter {
             Some(filter) => Ok(Some(batch.filter(&filter.keep(&batch.columns)?)?)),
             None => Ok(Some(batch)),
@@ -131,15 +131,13 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     let began = Instant::now();
     while let Some(batch) = filtered.next()? {
         let block = blocks.len() as u32;
-        let mut used = false;
         for (row, at) in batch.times.values().iter().enumerate() {
             let Some(p) = router.find(EventTime(*at)) else { continue };
-            used = true;
             places[p].push((block, row as u32));
             counts[p].records += 1;
             counts[p].late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
         }
-        if used {
+        if !batch.times.is_empty() {
             blocks.push(batch);
         }
     }
@@ -205,7 +203,7 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
                     last = arrival;
                 }
                 if let Some(dedup) = &mut dedup
-                    && hashes[row].map_or(0, |h| h.part(parts)) == part
+                    && hashes[row].map_or(row as u64 % parts, |h| h.part(parts)) == part
                 {
                     dedup.add(hashes[row], ordinal, arrival, batch.payload.value(row));
                 }
@@ -314,7 +312,7 @@ pub(crate) fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Re
     let rule = crate::config::Dedup { key: Vec::new(), keep: crate::config::Keep::LatestIngested, on_conflict: crate::config::OnConflict::Count };
     let mut dedup = Deduplicator::new(&rule, 0);
     let mut blocks = Vec::new();
-    for batch in raw.scan(store, &columns, None) {
+    for batch in raw.scan(store, &columns, Vec::new()) {
         let batch = batch?;
         let hashes = hasher.hash(&batch.columns, &[(fields.len(), id.clone())]);
         for (row, hash) in hashes.into_iter().enumerate() {

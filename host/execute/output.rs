@@ -66,7 +66,7 @@ impl<'c> Collector<'c> {
 
     /// Pulls all output, and stages it.
     pub(crate) fn collect(&mut self, pull: &mut dyn FnMut() -> Result<Option<RecordBatch>, ExecuteError>) -> Result<StagedRows, ExecuteError> {
-        let budget = (self.job.memory_bytes / 4 / self.job.workers.max(1)).max(1 << 20);
+        let budget = (self.job.memory_bytes / 4 / self.job.workers.max(1)).clamp(1 << 20, 1 << 30);
         let (mut batches, mut bytes) = (Vec::new(), 0);
         while bytes <= budget {
             let Some(batch) = pull()? else {

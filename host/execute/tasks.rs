@@ -14,6 +14,8 @@ pub struct Task {
     pub large: bool,
 }
 
+/// More partitions than this are not left to one worker, however few records they have.
+const TASK_PARTITIONS_MAX: usize = 256;
 /// Fewer records than this are not worth a task of their own.
 const TASK_RECORDS_MIN: u64 = 50_000;
 
@@ -29,7 +31,7 @@ pub fn cut(partitions: impl Iterator<Item = (PlannedPartition, u64)>, row_bytes:
     for (partition, records) in all {
         let large = records > fits;
         match tasks.last_mut() {
-            Some(task) if !large && !task.large && task.records + records <= wanted => {
+            Some(task) if !large && !task.large && task.partitions.len() < TASK_PARTITIONS_MAX && task.records + records <= wanted => {
                 task.partitions.push(partition);
                 task.records += records;
             }

@@ -82,7 +82,7 @@ pub struct Proof {
     pub rerun: Vec<PartitionProof>,
     /// Second: late records are counted exactly once.
     pub late: LateProof,
-    /// Third: all other partitions are unchanged.
+    /// Third: all other partitions are unchanged. The run's own files, where they still stand, are hashed as well.
     pub others: OthersProof,
     /// What is not proven, in words; empty if all is.
     pub failed: Vec<String>,
@@ -121,7 +121,6 @@ impl Workshop {
         let owner = manifest.run.to_string();
         let computed = self.recompute(&old, &owner, progress);
         self.store.remove_dir(&staging(&owner)).ok();
-        drop(claim);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
         let result = computed.map(|(computed, timings)| {
             let proofs = compare(&old, &computed);
@@ -140,6 +139,7 @@ impl Workshop {
         }
         let now = self.options.clock.now();
         self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
+        drop(claim);
         result.map(|partitions| Replayed { manifest, of: run, partitions })
     }
 
@@ -184,11 +184,15 @@ impl Workshop {
         let rerun = compare(&old, &computed);
         let late = self.late_proof(&old, &computed)?;
         let others = self.others_proof(&manifest, published)?;
+        let names = |r: &PartitionRecord, p: &PartitionProof| r.partition == p.partition;
+        if old.partitions.len() != rerun.len() || !old.partitions.iter().zip(&rerun).all(|(r, p)| names(r, p)) {
+            return Err(Error::Internal(format!("the rerun of {run} has other partitions")));
+        }
         let mut failed: Vec<String> = rerun.iter().filter(|p| !p.equal()).map(differs).collect();
         if late.records != late.counted {
             failed.push(format!("{} late records were landed for these partitions, {} were read", late.records, late.counted));
         }
-        failed.extend(others.changed.iter().map(|c| format!("outside the run: {c}")));
+        failed.extend(others.changed.iter().cloned());
         Ok(Proof { run, rerun, late, others, failed })
     }
 
@@ -212,11 +216,15 @@ impl Workshop {
         let mut others = OthersProof { partitions: 0, files: 0, changed: Vec::new() };
         let (touched, standing) = self.catalog.read(|v| {
             let latest = v.latest()?;
-            let Some(table) = v.table(dataset, latest)? else { return Ok::<_, CatalogError>((Vec::new(), Vec::new())) };
+            let Some(table) = v.table(dataset, latest)? else { return Ok::<_, CatalogError>((vec![None], Vec::new())) };
             let touched = v.partitions_changed_at(&table, published)?;
             let mut standing = Vec::new();
             let mut records: BTreeMap<RunId, Vec<PartitionRecord>> = BTreeMap::new();
-            for p in v.published(dataset, None)?.into_iter().filter(|p| p.published_snapshot < published && !own.contains(p.partition.as_str())) {
+            for p in v
+                .published(dataset, None)?
+                .into_iter()
+                .filter(|p| p.run == manifest.run || (p.published_snapshot < published && !own.contains(p.partition.as_str())))
+            {
                 if let Entry::Vacant(e) = records.entry(p.run) {
                     e.insert(v.run_partitions(p.run)?);
                 }
@@ -230,13 +238,14 @@ impl Workshop {
             others.changed.push(format!("{PARTITION} {} changed with the run", name.as_deref().unwrap_or("(none)")));
         }
         for (partition, files, live) in standing {
-            others.partitions += 1;
+            let mine = own.contains(partition.as_str());
+            others.partitions += !mine as u64;
             if files.iter().map(|f| &f.path).ne(live.iter()) {
                 others.changed.push(format!("partition {partition} has other files than its run recorded"));
                 continue;
             }
             for file in files {
-                others.files += 1;
+                others.files += !mine as u64;
                 match self.store.digest(&file.path) {
                     Ok((digest, _)) if digest == file.digest => {}
                     Ok(_) => others.changed.push(format!("{} is not what was published: its bytes changed", file.path)),

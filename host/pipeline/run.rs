@@ -116,8 +116,10 @@ impl Workshop {
         let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
             .go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        let ended = self.end(manifest, done);
+        // Only now: a run that says running and has no claim is taken for dead.
         drop(claim);
-        self.end(manifest, done).map(|manifest| RunResult { plan, manifest: Some(manifest) })
+        ended.map(|manifest| RunResult { plan, manifest: Some(manifest) })
     }
 
     /// A published dataset keeps its cut: daily and monthly partitions side by side would count rows twice.
@@ -169,8 +171,8 @@ impl Workshop {
         window: Option<Window>,
         partitions: &[PlannedPartition],
     ) -> Result<(Manifest, Claim), Error> {
-        let span = partitions.first().zip(partitions.last()).and_then(|(a, b)| Window::new(a.window.start(), b.window.end()).ok());
-        let inputs = prepared.raw.files.iter().filter(|f| span.is_none_or(|w| RawInput::may_hold(f, w))).map(input_file).collect();
+        let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
+        let inputs = prepared.raw.files.iter().filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
         let versions = self.versions()?;
         let started = self.options.clock.now();
         let planned = |p: &PlannedPartition| PartitionRecord {
@@ -251,11 +253,13 @@ impl Workshop {
 
     /// See [`Workshop::publish`].
     pub(super) fn publish_staged(&mut self, run: RunId) -> Result<Manifest, Error> {
+        self.show(run)?;
+        // First the claim, then the look: another process may just have published it.
+        let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
         if manifest.status != Status::Staged {
             return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
         }
-        let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
         let staged = read_staged(&self.store, run)?;
         publish::check_staged(&self.store, &staged.files)?;
         let began = Instant::now();
@@ -383,10 +387,7 @@ pub(super) fn compute(
     progress: &dyn Progress,
 ) -> Result<(Vec<execute::Computed>, Timings), Error> {
     store.create_dir(folder)?;
-    let input = &prepared.transform.descriptor().inputs[0].fields;
-    let row_bytes = prepared.raw.row_bytes(store, input)?;
     let expected = partitions.iter().map(|p| (p.clone(), records.get(&p.window.start()).copied().unwrap_or(0) as u64));
-    let tasks = cut(expected, row_bytes, memory_bytes, workers);
     let job = Job {
         store,
         recipe: &prepared.recipe,
@@ -400,6 +401,8 @@ pub(super) fn compute(
         memory_bytes,
         workers,
     };
+    let row_bytes = prepared.raw.row_bytes(store, &execute::scanned_columns(&job))?;
+    let tasks = cut(expected, row_bytes, memory_bytes, workers);
     Ok(execute(&job, &tasks, progress)?)
 }
 
