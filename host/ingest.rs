@@ -17,6 +17,7 @@ use crate::{
     store::{GATE, Store, StoreError, staging},
     time::{Clock, EventTime, IngestTime},
     watermark::Watermark,
+    window::{Calendar, Grain},
 };
 use classify::Classifier;
 use land::{Buffer, RawShape, RejectWriter};
@@ -252,7 +253,8 @@ impl Landing<'_> {
             ))
         })?;
         let before = report.watermark.0;
-        let classifier = Classifier::new(self.source.policy, self.now, before, project.datasets_of(&self.source.name));
+        let datasets = catalog.read(|v| datasets(&v, project, &self.source.name))?;
+        let classifier = Classifier::new(self.source.policy, self.now, before, datasets);
         let ready = self.decode_all(raw, rejects, classifier, report, new, progress)?;
         let mut snapshot = SnapshotId(0);
         let moved = self.move_files(catalog, &ready)?;
@@ -479,6 +481,18 @@ fn file_row(file: &IngestedFile, identity: &FileIdentity) -> FileRow {
         future: file.counts.future as i64,
         events: file.counts.events,
     }
+}
+
+/// The datasets that late records are queued for: the declared ones, and published ones that this restitch.toml leaves out.
+fn datasets(view: &View, project: &Project, source: &str) -> Result<Vec<(String, Calendar)>, IngestError> {
+    let mut datasets: Vec<_> = project.datasets_of(source).map(|d| (d.name.clone(), Calendar { grain: d.grain, zone: d.time_zone })).collect();
+    for row in view.datasets(source)? {
+        let calendar = Grain::parse(&row.grain).zip(row.time_zone.parse().ok()).map(|(grain, zone)| Calendar { grain, zone });
+        if let Some(calendar) = calendar.filter(|_| !datasets.iter().any(|(name, _)| *name == row.name)) {
+            datasets.push((row.name, calendar));
+        }
+    }
+    Ok(datasets)
 }
 
 /// The raw table's fields: declared columns are nullable there, since a later version of the source may drop one.

@@ -202,6 +202,19 @@ fn a_published_dataset_keeps_its_cut_and_a_source_may_gain_columns() {
     assert!(e.to_string().contains("column \"amount\" of raw_orders is decimal(18,2)"), "{e}");
 }
 
+/// A published dataset is not forgotten by a checkout whose restitch.toml leaves it out.
+#[test]
+fn late_records_are_queued_for_published_datasets_that_are_not_declared_now() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-02T09:00:00Z", "A", "25"));
+    lab.run();
+    std::fs::write(lab.path("restitch.toml"), ORDERS.split("[dataset.daily]").next().unwrap()).unwrap();
+    lab.land("late.jsonl", order("e3", "2026-05-01T10:00:00Z", "A", "5"));
+    std::fs::write(lab.path("restitch.toml"), ORDERS).unwrap();
+    lab.repair();
+    assert_eq!(lab.published()[0], "2026-05-01 A 2 30.00");
+}
+
 /// A staged run whose publication dies anywhere is published completely or still staged.
 #[test]
 fn publishing_a_staged_run_dies_anywhere_and_can_be_given_again() {

@@ -346,6 +346,18 @@ impl View<'_> {
         Ok(self.connection.query_row(sql, [name], row).optional()?)
     }
 
+    /// Returns the published datasets of `source`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn datasets(&self, source: &str) -> Result<Vec<DatasetRow>, CatalogError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT name, source, grain, time_zone FROM restitch_dataset WHERE source = ?1 ORDER BY 1")?;
+        let rows =
+            statement.query_map([source], |r| Ok(DatasetRow { name: r.get(0)?, source: r.get(1)?, grain: r.get(2)?, time_zone: r.get(3)? }))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// Returns the run of that id.
     ///
     /// # Errors

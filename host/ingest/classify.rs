@@ -3,7 +3,6 @@
 
 use crate::{
     catalog::{QueueRow, SLOT_US, Slot},
-    config::Dataset,
     id::SnapshotId,
     schema::envelope,
     time::{EventTime, IngestTime},
@@ -57,14 +56,14 @@ pub(super) struct Classifier {
 }
 
 impl Classifier {
-    pub(super) fn new<'d>(policy: Policy, now: IngestTime, watermark: Option<Watermark>, datasets: impl Iterator<Item = &'d Dataset>) -> Classifier {
-        let target = |d: &Dataset| Target { dataset: d.name.clone(), calendar: Calendar { grain: d.grain, zone: d.time_zone }, current: None };
+    pub(super) fn new(policy: Policy, now: IngestTime, watermark: Option<Watermark>, datasets: Vec<(String, Calendar)>) -> Classifier {
+        let target = |(dataset, calendar)| Target { dataset, calendar, current: None };
         Classifier {
             policy,
             future_after: policy.future_after(now),
             watermark,
             cutoffs: watermark.map(|w| w.cutoffs(&policy)),
-            targets: datasets.map(target).collect(),
+            targets: datasets.into_iter().map(target).collect(),
             slots: BTreeMap::new(),
             queue: Vec::new(),
             file: FileCounts::default(),
