@@ -273,11 +273,6 @@ impl Reader {
         Ok(Reader { path: path.into(), file, metadata })
     }
 
-    /// Returns whether the file has a column of that name.
-    pub fn has_column(&self, name: &str) -> bool {
-        self.metadata.schema().field_with_name(name).is_ok()
-    }
-
     /// Returns the uncompressed bytes of `columns` in the whole file: what reading it would take in memory, about.
     pub fn uncompressed_bytes(&self, columns: &[&str]) -> i64 {
         let names: Vec<String> = self.metadata.parquet_schema().columns().iter().map(|c| c.path().string()).collect();

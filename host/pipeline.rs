@@ -15,7 +15,7 @@ use crate::{
     config::{Dataset, MaxRejects, Project, Source, TransformRef},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
-    manifest::{CheckRecord, Kind, Manifest, PartitionRecord, Status},
+    manifest::{Kind, Manifest, PartitionRecord, Status},
     plan::{Facts, Plan, Request, plan},
     publish,
     query::{FileTable, Rows, Session, StateValue},
@@ -512,14 +512,6 @@ impl Workshop {
             Ok::<_, Error>(())
         })?;
         Ok(session.sql(sql)?)
-    }
-
-    /// Returns what the checks of a run measured.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn checks(&mut self, run: RunId) -> Result<Vec<CheckRecord>, Error> {
-        Ok(self.catalog.read(|v| v.checks(run))?)
     }
 }
 

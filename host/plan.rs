@@ -6,11 +6,11 @@ use crate::{
     catalog::{LiveFile, PublishedRow, QueueRow, SLOT_US, Slot},
     id::{Digest, SnapshotId},
     manifest::Kind,
-    time::{EventTime, parse},
+    raw::RawInput,
+    time::EventTime,
     watermark::Cutoffs,
     window::{Calendar, Window},
 };
-use chrono_tz::Tz;
 use std::collections::BTreeMap;
 
 /// What the warehouse looks like at one snapshot, as far as one dataset is concerned.
@@ -377,20 +377,21 @@ fn push(ranges: &mut Vec<PlannedRange>, slice: Window, reason: Reason, records: 
 
 /// Counts the raw files whose event times overlap a planned range. Without bounds a file counts.
 fn count_input(facts: &Facts, plan: &mut Plan) {
-    for file in &facts.files {
-        let bounds = file.bounds.as_ref().and_then(|(low, high)| Some((parse(low, Tz::UTC).ok()?, parse(high, Tz::UTC).ok()?)));
-        let overlaps = |r: &PlannedRange| bounds.is_none_or(|(low, high)| low < r.last.end() && high >= r.first.start());
-        if plan.ranges.iter().any(overlaps) {
-            plan.files += 1;
-            plan.bytes += file.bytes;
-        }
+    let windows: Vec<Window> = plan.ranges.iter().filter_map(|r| Window::new(r.first.start(), r.last.end()).ok()).collect();
+    if windows.is_empty() {
+        return;
+    }
+    for file in facts.files.iter().filter(|f| RawInput::may_hold(f, &windows)) {
+        plan.files += 1;
+        plan.bytes += file.bytes;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{id::RunId, window::Grain};
+    use crate::{id::RunId, time::parse, window::Grain};
+    use chrono_tz::Tz;
 
     const DAY: Calendar = Calendar { grain: Grain::Day, zone: Tz::UTC };
 
