@@ -3,11 +3,13 @@
 //! Read by planning; written by ingest, publish and rollback.
 
 mod ducklake;
+mod ids;
 mod schema;
 mod state;
 mod write;
 
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
+pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex};
 pub use state::*;
 pub use write::StateWrite;
 
@@ -46,6 +48,9 @@ pub enum CatalogError {
         /// Ours.
         expected: String,
     },
+    /// A file of the warehouse cannot be removed.
+    #[error(transparent)]
+    Store(#[from] crate::store::StoreError),
     /// A column has a type that is not of the contract.
     #[error("column {column:?} of table {table} has the DuckLake type {type_name}, which restitch does not read")]
     ColumnType {

@@ -174,8 +174,8 @@ pub enum OnBad {
 pub struct Dataset {
     /// Its name; also its table's.
     pub name: String,
-    /// The source it is windowed over.
-    pub input: String,
+    /// The sources it is windowed over: one, or several whose records are taken together.
+    pub inputs: Vec<String>,
     /// The transform's further inputs: name of the input, source that is sent whole.
     pub lookups: IndexMap<String, String>,
     /// The transform, as name and version.
@@ -299,9 +299,9 @@ impl Project {
         self.sources.get(name).ok_or_else(|| Unknown::new("source", name, self.sources.keys()))
     }
 
-    /// Returns the datasets whose windowed input is `source`.
+    /// Returns the datasets whose windowed input `source` is, or is one of.
     pub fn datasets_of<'a>(&'a self, source: &'a str) -> impl Iterator<Item = &'a Dataset> {
-        self.datasets.values().filter(move |d| d.input == source)
+        self.datasets.values().filter(move |d| d.inputs.iter().any(|i| i == source))
     }
 }
 

@@ -14,10 +14,11 @@ use crate::{
     datafile::{DataFileError, Written},
     dedup::KeyHasher,
     manifest::{PartitionRecord, Recipe, Timings},
+    moves::Moved,
     plan::PlannedPartition,
     query::{Aggregate, Filter, QueryError, Value},
     raw::RawInput,
-    schema::{Field, PARTITION},
+    schema::{Field, PARTITION, envelope},
     store::Store,
     transform::{Context, Transform, TransformError},
 };
@@ -41,8 +42,10 @@ pub struct Job<'j> {
     pub recipe: &'j Recipe,
     /// The pinned transform.
     pub transform: &'j Transform,
-    /// The windowed input at the pinned snapshot.
-    pub raw: &'j RawInput,
+    /// The windowed input at the pinned snapshot: one raw table, or several whose rows are taken together.
+    pub raw: &'j [RawInput],
+    /// Ids with records in several places, if the dataset follows them.
+    pub moved: &'j Moved,
     /// Further inputs, whole: index of the input, its batches.
     pub lookups: &'j [(u32, Vec<RecordBatch>)],
     /// The compiled source filter.
@@ -138,17 +141,19 @@ pub(crate) struct Layout {
     pub(crate) input: Vec<usize>,
     /// The dedup key.
     pub(crate) key: Vec<(usize, Field)>,
+    /// The record id, if something moved.
+    pub(crate) record_id: Option<usize>,
 }
 
 impl Layout {
     fn of(job: &Job) -> Layout {
         let mut columns: Vec<Field> = Vec::new();
-        let table = job.raw.table.fields();
+        let tables: Vec<Field> = job.raw.iter().flat_map(|r| r.table.fields()).collect();
         let mut place = |name: &str| {
             columns.iter().position(|c| c.name == name).unwrap_or_else(|| {
                 // A column that is declared but was not there yet at the pinned snapshot reads null.
                 let asked = job.transform.descriptor().inputs[0].fields.iter();
-                let field = table.iter().chain(asked).find(|f| f.name == name).cloned();
+                let field = tables.iter().chain(asked).find(|f| f.name == name).cloned();
                 columns.push(field.unwrap_or_else(|| Field::new(name, crate::schema::DataType::String, true)));
                 columns.len() - 1
             })
@@ -159,8 +164,9 @@ impl Layout {
         for name in job.filter.iter().flat_map(|f| f.columns()).chain(job.balances.iter().flat_map(|(i, _)| i.columns())) {
             place(name);
         }
+        let record_id = (!job.moved.is_empty()).then(|| place(envelope::RECORD_ID));
         let key = key_places.into_iter().map(|i| (i, columns[i].clone())).collect();
-        Layout { columns, input, key }
+        Layout { columns, input, key, record_id }
     }
 }
 
@@ -228,6 +234,8 @@ pub(crate) struct Counts {
     pub(crate) late: u64,
     pub(crate) duplicates: u64,
     pub(crate) conflicts: u64,
+    /// Left out: a record of another partition counts for their id.
+    pub(crate) moved: u64,
 }
 
 impl Worker<'_> {
@@ -255,6 +263,9 @@ impl Worker<'_> {
         }
         if rule.on_conflict == OnConflict::Fail && counts.conflicts > 0 {
             return refuse(counts.conflicts, "key has differing payloads");
+        }
+        if counts.moved > 0 && (rule.keep == Keep::Fail || rule.on_conflict == OnConflict::Fail) {
+            return refuse(counts.moved, "id has a record with another event time, in another partition");
         }
         Ok(())
     }
@@ -331,6 +342,7 @@ impl Worker<'_> {
             late: counts.late,
             duplicates: counts.duplicates,
             conflicts: counts.conflicts,
+            moved: counts.moved,
             input_checksum: Some(input.checksum()),
             rows: staged.rows,
             bytes: staged.files.iter().map(|f| f.file.bytes as u64).sum(),

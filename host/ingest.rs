@@ -16,10 +16,10 @@ use crate::{
     schema::{Field, envelope},
     store::{GATE, Store, StoreError, staging},
     time::{Clock, EventTime, IngestTime},
-    watermark::Watermark,
+    watermark::{InputState, Stand, Watermark},
     window::{Calendar, Grain},
 };
-use classify::Classifier;
+use classify::{Classified, Classifier, Target};
 use land::{Buffer, RawShape, RejectWriter};
 use std::{
     path::{Path, PathBuf},
@@ -253,14 +253,14 @@ impl Landing<'_> {
             ))
         })?;
         let before = report.watermark.0;
-        let datasets = catalog.read(|v| datasets(&v, project, &self.source.name))?;
-        let classifier = Classifier::new(self.source.policy, self.now, before, datasets);
+        let (own, targets) = catalog.read(|v| targets(&v, project, self.source, self.now))?;
+        let classifier = Classifier::new(self.source.policy, self.now, own, targets);
         let ready = self.decode_all(raw, rejects, classifier, report, new, progress)?;
         let mut snapshot = SnapshotId(0);
         let moved = self.move_files(catalog, &ready)?;
         let message = format!("ingest {} file(s) into {}", new.len(), self.source.name);
         let mut outcome = Vec::new();
-        let watermark = ready.classifier.watermark();
+        let watermark = ready.classifier.stands().map(|s| s.watermark);
         let committed = catalog.commit(self.now, self.request.operator, &message, |commit| {
             outcome = self.commit(commit, ready, before, &moved)?;
             Ok::<_, IngestError>(())
@@ -273,7 +273,7 @@ impl Landing<'_> {
             }
         }
         report.snapshot = Some(snapshot);
-        report.watermark.1 = watermark.map(|w| w.0);
+        report.watermark.1 = watermark;
         report.queued = outcome;
         Ok(())
     }
@@ -367,14 +367,17 @@ impl Landing<'_> {
         add(commit, &self.source.table(), &raw_fields(self.source), &table, &written, &mut names)?;
         let (table, written) = ready.rejects;
         add(commit, &self.source.reject_table(), &envelope::reject_fields(), &table, written.as_slice(), &mut names)?;
-        let watermark = ready.classifier.watermark();
-        if let Some((value, cutoffs)) = watermark.filter(|(w, _)| Some(*w) != before) {
+        if let Some(Stand { watermark, cutoffs }) = ready.classifier.stands().filter(|s| Some(s.watermark) != before) {
             let (snapshot, at, operator) = (commit.snapshot(), self.now, self.request.operator.to_owned());
-            commit.put_watermark(source, &WatermarkRow { value, cutoffs, snapshot, reason: "data".into(), operator, at })?;
+            commit.put_watermark(source, &WatermarkRow { value: watermark, cutoffs, snapshot, reason: "data".into(), operator, at })?;
         }
-        let (slots, queue) = ready.classifier.finish();
+        let Classified { slots, queue, lateness, joint } = ready.classifier.finish();
         commit.put_slots(source, slots.into_iter())?;
         commit.put_queue(source, queue.iter().cloned())?;
+        commit.put_lateness(source, &lateness)?;
+        for (dataset, stand) in &joint {
+            commit.put_joint(dataset, stand)?;
+        }
         commit.clear_intents(self.owner)?;
         Ok(queue)
     }
@@ -483,16 +486,30 @@ fn file_row(file: &IngestedFile, identity: &FileIdentity) -> FileRow {
     }
 }
 
-/// The datasets that late records are queued for: the declared ones, and published ones that this restitch.toml leaves out.
-fn datasets(view: &View, project: &Project, source: &str) -> Result<Vec<(String, Calendar)>, IngestError> {
-    let mut datasets: Vec<_> = project.datasets_of(source).map(|d| (d.name.clone(), Calendar { grain: d.grain, zone: d.time_zone })).collect();
-    for row in view.datasets(source)? {
+/// How the source stands, and the datasets that late records are queued for: the declared ones, and published ones that this
+/// restitch.toml leaves out.
+fn targets(view: &View, project: &Project, source: &Source, now: IngestTime) -> Result<(InputState, Vec<Target>), IngestError> {
+    let state = |names: &[String]| -> Result<Vec<InputState>, IngestError> {
+        let sources: Vec<&Source> = names.iter().filter_map(|n| project.sources.get(n)).collect();
+        Ok(view.input_states(&sources, now)?)
+    };
+    let target = |name: &str, calendar: Calendar, inputs: &[String]| -> Result<Target, IngestError> {
+        let others: Vec<String> = inputs.iter().filter(|i| **i != source.name).cloned().collect();
+        let joint = if others.is_empty() { None } else { view.joint(name)? };
+        Ok(Target { dataset: name.into(), calendar, others: state(&others)?, joint, current: None })
+    };
+    let mut targets = Vec::new();
+    for d in project.datasets_of(&source.name) {
+        targets.push(target(&d.name, Calendar { grain: d.grain, zone: d.time_zone }, &d.inputs)?);
+    }
+    for row in view.datasets(&source.name)? {
         let calendar = Grain::parse(&row.grain).zip(row.time_zone.parse().ok()).map(|(grain, zone)| Calendar { grain, zone });
-        if let Some(calendar) = calendar.filter(|_| !datasets.iter().any(|(name, _)| *name == row.name)) {
-            datasets.push((row.name, calendar));
+        if let Some(calendar) = calendar.filter(|_| !targets.iter().any(|t| t.dataset == row.name)) {
+            targets.push(target(&row.name, calendar, &row.sources)?);
         }
     }
-    Ok(datasets)
+    let own = state(std::slice::from_ref(&source.name))?.pop().unwrap_or(InputState { source: source.name.clone(), stands: None, idle: false });
+    Ok((own, targets))
 }
 
 /// The raw table's fields: declared columns are nullable there, since a later version of the source may drop one.
@@ -559,6 +576,7 @@ fn add<'n>(
 pub fn advance_watermark(
     store: &Store,
     catalog: &mut Catalog,
+    project: &Project,
     source: &Source,
     to: EventTime,
     operator: &str,
@@ -571,6 +589,7 @@ pub fn advance_watermark(
     }
     catalog.record(|record| {
         let view = record.view();
+        let (own, mut targets) = targets(&view, project, source, now)?;
         let value = Watermark(to);
         if let Some(before) = view.watermark(&source.name)?
             && before.value > value
@@ -580,6 +599,13 @@ pub fn advance_watermark(
         let cutoffs = value.cutoffs(&source.policy);
         let row = WatermarkRow { value, cutoffs, snapshot: view.latest()?, reason: "manual".into(), operator: operator.into(), at: now };
         record.put_watermark(&source.name, &row)?;
+        let own = InputState { stands: Some(value.stand(&source.policy)), idle: false, ..own };
+        for t in &mut targets {
+            t.follow(&own);
+            if let Some(stand) = t.joint {
+                record.put_joint(&t.dataset, &stand)?;
+            }
+        }
         Ok(row)
     })
 }

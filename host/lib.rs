@@ -27,6 +27,7 @@ pub mod recover;
 pub mod ingest;
 pub mod raw;
 pub mod dedup;
+pub mod moves;
 pub mod plan;
 pub mod execute;
 pub mod check;

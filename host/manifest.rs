@@ -114,8 +114,8 @@ pub enum Validation {
 pub struct Recipe {
     /// The dataset, and so the table.
     pub dataset: String,
-    /// The source whose raw table is windowed.
-    pub source: String,
+    /// The sources whose raw tables are windowed.
+    pub sources: Vec<String>,
     /// Version of the warehouse that is read.
     pub input_snapshot: SnapshotId,
     /// The transform, as name@version.
@@ -135,6 +135,9 @@ pub struct Recipe {
     pub key: Vec<String>,
     /// How duplicates are removed.
     pub dedup: Option<Dedup>,
+    /// Whether a record counts once in the whole dataset: one with its id in another partition can take its place.
+    #[serde(default)]
+    pub follows: bool,
     /// SQL condition that input records must meet.
     pub filter: Option<String>,
     /// The clock that the transform sees, in UTC microseconds.
@@ -150,7 +153,7 @@ impl Recipe {
     pub fn of(dataset: &Dataset, transform_digest: Digest, input_snapshot: SnapshotId, as_of_us: i64, seed: u64) -> Recipe {
         Recipe {
             dataset: dataset.name.clone(),
-            source: dataset.input.clone(),
+            sources: dataset.inputs.clone(),
             input_snapshot,
             transform: dataset.transform.to_string(),
             transform_digest,
@@ -160,6 +163,7 @@ impl Recipe {
             time_zone: dataset.time_zone,
             key: dataset.key.clone(),
             dedup: dataset.dedup.clone(),
+            follows: false,
             filter: None,
             as_of_us,
             seed,
@@ -271,6 +275,9 @@ pub struct PartitionRecord {
     pub duplicates: u64,
     /// How many keys had records that differ in payload.
     pub conflicts: u64,
+    /// Records left out because their id has a record in another partition that counts.
+    #[serde(default)]
+    pub moved: u64,
     /// Checksum of the records that the transform got, in order.
     pub input_checksum: Option<Digest>,
     /// Rows written.

@@ -16,6 +16,7 @@ use crate::{
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
     manifest::{Kind, Manifest, PartitionRecord, Status},
+    moves,
     plan::{Facts, Plan, Request, plan},
     publish,
     query::{FileTable, Rows, Session, StateValue},
@@ -24,6 +25,7 @@ use crate::{
     store::{self, GATE, Store, staging},
     time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
+    watermark::{InputState, Stand},
     window::Calendar,
 };
 use std::{
@@ -79,8 +81,10 @@ pub struct PartitionState {
 pub struct DatasetStatus {
     /// Its name.
     pub name: String,
-    /// Its source.
-    pub source: String,
+    /// Its sources, as they stand.
+    pub inputs: Vec<InputState>,
+    /// How far they are complete, all together.
+    pub stand: Option<Stand>,
     /// The declared transform.
     pub transform: TransformRef,
     /// Published partitions.
@@ -104,6 +108,8 @@ pub struct SourceStatus {
     pub last: Option<IngestTime>,
     /// Whether it has been silent for longer than `idle_after`.
     pub idle: bool,
+    /// How many records happened how long before the watermark as it stood: upper ends in microseconds, records.
+    pub lateness: Vec<(i64, i64)>,
 }
 
 /// What `why` says of one partition.
@@ -176,7 +182,11 @@ impl Workshop {
     ) -> Result<Ingested, Error> {
         let source = self.project.source(source)?.clone();
         let request = ingest::Request { files, max_rejects, operator: &self.options.operator, clock: self.options.clock };
-        Ok(ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?)
+        let mut landed = ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?;
+        for dataset in self.project.datasets_of(&source.name).filter(|d| moves::follows(&self.project, d)) {
+            landed.queued.extend(moves::catch_up(&self.store, &mut self.catalog, &self.project, dataset)?);
+        }
+        Ok(landed)
     }
 
     /// Returns the last watermarks of a source, newest first.
@@ -194,7 +204,7 @@ impl Workshop {
     /// It stands later already.
     pub fn advance_watermark(&mut self, source: &str, to: EventTime) -> Result<WatermarkRow, Error> {
         let source = self.project.source(source)?.clone();
-        Ok(ingest::advance_watermark(&self.store, &mut self.catalog, &source, to, &self.options.operator, self.options.clock)?)
+        Ok(ingest::advance_watermark(&self.store, &mut self.catalog, &self.project, &source, to, &self.options.operator, self.options.clock)?)
     }
 
     fn engine(&self) -> Result<&Engine, Error> {
@@ -269,26 +279,34 @@ impl Workshop {
 
     /// Returns what is known of a dataset at one snapshot.
     fn facts(&mut self, dataset: &Dataset, transform_digest: Digest, at: Option<SnapshotId>) -> Result<(Facts, SnapshotId), Error> {
-        let source = self.project.source(&dataset.input)?.clone();
+        let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
         let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+        let now = self.options.clock.now();
+        if moves::follows(&self.project, dataset) {
+            moves::catch_up(&self.store, &mut self.catalog, &self.project, dataset)?;
+        }
         self.catalog.read(|v| {
             let latest = v.latest()?;
             let input_snapshot = at.unwrap_or(latest);
             if input_snapshot > latest || input_snapshot.0 < 0 {
                 return Err(Error::Snapshot { asked: input_snapshot, latest });
             }
-            let table = v.table(&source.table(), input_snapshot)?;
-            let files = match &table {
-                Some(table) => v.files(table, input_snapshot, table.column_id(envelope::EVENT_TIME))?,
-                None => Vec::new(),
-            };
+            let mut files = Vec::new();
+            for source in &sources {
+                if let Some(table) = v.table(&source.table(), input_snapshot)? {
+                    files.extend(v.files(&table, input_snapshot, table.column_id(envelope::EVENT_TIME))?);
+                }
+            }
+            let inputs = v.input_states(&sources, now)?;
+            let stand = Stand::of_all(&inputs, if sources.len() > 1 { v.joint(&dataset.name)? } else { None });
             let facts = Facts {
                 calendar,
                 input_snapshot,
                 transform_digest,
-                cutoffs: v.watermark(&source.name)?.map(|w| w.cutoffs),
+                inputs,
+                stand,
                 published: v.published(&dataset.name, None)?,
-                slots: v.slots(&source.name, input_snapshot, None)?,
+                slots: v.slots(&dataset.inputs, input_snapshot)?,
                 queue: v.queue(&dataset.name, None)?,
                 files,
             };
@@ -442,15 +460,15 @@ impl Workshop {
             None => self.project.datasets.values().cloned().collect(),
         };
         let now = self.options.clock.now();
-        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| d.input == s.name || d.lookups.values().any(|l| *l == s.name));
+        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| d.inputs.contains(&s.name) || d.lookups.values().any(|l| *l == s.name));
         let mut sources = Vec::new();
         for source in self.project.sources.values().filter(used) {
-            let (watermark, landed, last) = self
-                .catalog
-                .read(|v| Ok::<_, CatalogError>((v.watermark(&source.name)?, v.landed_totals(&source.name)?, v.last_landed(&source.name)?)))?;
-            let silent = |since: IngestTime| source.policy.idle_after.is_some_and(|s| s.after(EventTime(since.0), source.time_zone).0 < now.0);
-            let idle = last.is_some_and(silent);
-            sources.push(SourceStatus { name: source.name.clone(), watermark, landed, last, idle });
+            let row = self.catalog.read(|v| {
+                let idle = v.input_states(&[source], now)?.iter().any(|s| s.idle);
+                let (watermark, landed, last) = (v.watermark(&source.name)?, v.landed_totals(&source.name)?, v.last_landed(&source.name)?);
+                Ok::<_, CatalogError>(SourceStatus { name: source.name.clone(), watermark, landed, last, idle, lateness: v.lateness(&source.name)? })
+            })?;
+            sources.push(row);
         }
         let mut datasets = Vec::new();
         for d in chosen {
@@ -523,7 +541,7 @@ fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {
 }
 
 fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64) -> DatasetStatus {
-    let state = |p: &PublishedRow| match facts.cutoffs {
+    let state = |p: &PublishedRow| match facts.stand.map(|s| s.cutoffs) {
         Some(c) if p.window.end() <= c.approval => "final",
         Some(c) if p.window.end() <= c.late => "closed",
         _ => "open",
@@ -534,7 +552,8 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64) -> DatasetStatus {
     let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
     let partitions =
         facts.published.iter().map(|p| PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&p.window.start()) }).collect();
-    DatasetStatus { name: d.name.clone(), source: d.input.clone(), transform: d.transform.clone(), partitions, waiting, buildable }
+    let (inputs, stand) = (facts.inputs.clone(), facts.stand);
+    DatasetStatus { name: d.name.clone(), inputs, stand, transform: d.transform.clone(), partitions, waiting, buildable }
 }
 
 fn state_value(value: crate::catalog::SqlValue) -> StateValue {

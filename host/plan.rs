@@ -3,15 +3,15 @@
 //! `pipeline` gathers the facts; the same plan is printed by `plan` and executed by a run.
 
 use crate::{
-    catalog::{LiveFile, PublishedRow, QueueRow, SLOT_US, Slot},
+    catalog::{LiveFile, OPEN, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot},
     id::{Digest, SnapshotId},
     manifest::Kind,
     raw::RawInput,
     time::EventTime,
-    watermark::Cutoffs,
+    watermark::{InputState, Stand, Tier},
     window::{Calendar, Window},
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What the warehouse looks like at one snapshot, as far as one dataset is concerned.
 #[derive(Clone, Debug)]
@@ -22,8 +22,10 @@ pub struct Facts {
     pub input_snapshot: SnapshotId,
     /// The transform that it would use.
     pub transform_digest: Digest,
-    /// Cutoffs of its source, if that has a watermark.
-    pub cutoffs: Option<Cutoffs>,
+    /// Its sources, as they stand.
+    pub inputs: Vec<InputState>,
+    /// How far they are complete, all together; none without a watermark.
+    pub stand: Option<Stand>,
     /// Published partitions, in order of time.
     pub published: Vec<PublishedRow>,
     /// Records by quarter of an hour and ingest, in order of time.
@@ -256,40 +258,62 @@ type KnownMap = BTreeMap<EventTime, Known>;
 fn known_partitions(facts: &Facts) -> KnownMap {
     let mut known = KnownMap::new();
     let input: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
+    let mut queued: HashMap<(EventTime, SnapshotId), i64> = HashMap::new();
+    for row in facts.queue.iter().filter(|q| q.kind == QueueKind::Late) {
+        *queued.entry((row.window.start(), row.snapshot)).or_default() += row.records;
+    }
+    // An ingest brought records on time for a partition if it brought more than it queued.
+    let on_time = |start: EventTime, arrived: &[(SnapshotId, i64)]| {
+        arrived.iter().filter(|(at, records)| *records > queued.get(&(start, *at)).copied().unwrap_or(0)).map(|a| a.0).max()
+    };
     let mut current: Option<Window> = None;
+    let mut arrived: Vec<(SnapshotId, i64)> = Vec::new();
     // What lay in the future when it came counts as on time once the watermark has passed it.
-    let come = |s: &Slot| facts.cutoffs.is_some_and(|c| s.start.0 + SLOT_US <= c.late.0);
+    let come = |s: &Slot| facts.stand.is_some_and(|w| s.start.0 + SLOT_US <= w.cutoffs.late.0);
     let slots = facts.slots.iter().map(|s| Slot { future: if come(s) { 0 } else { s.future }, ..*s });
     for slot in slots.filter(|s| s.records > s.future) {
         let window = match current {
             Some(w) if w.contains(slot.start) => w,
-            _ => facts.calendar.at(slot.start),
+            _ => {
+                if let Some(done) = current.map(|w| w.start()) {
+                    let entry = known.entry(done).or_default();
+                    entry.on_time = entry.on_time.max(on_time(done, &arrived));
+                }
+                arrived.clear();
+                facts.calendar.at(slot.start)
+            }
         };
         current = Some(window);
-        let entry = known.entry(window.start()).or_default();
-        entry.records += slot.records;
-        if slot.records > slot.late + slot.future {
-            entry.on_time = entry.on_time.max(Some(slot.snapshot));
+        match arrived.iter_mut().find(|a| a.0 == slot.snapshot) {
+            Some(a) => a.1 += slot.records - slot.future,
+            None => arrived.push((slot.snapshot, slot.records - slot.future)),
         }
+        known.entry(window.start()).or_default().records += slot.records;
         // Only in zones of the past does a border cut a slot: then both sides may have its records.
         let end = EventTime(slot.start.0 + SLOT_US);
         if end > window.end() {
             let next = known.entry(window.end()).or_default();
-            next.on_time = next.on_time.max(entry_snapshot(&slot));
+            next.on_time = next.on_time.max((slot.records > slot.late + slot.future).then_some(slot.snapshot));
         }
+    }
+    if let Some(done) = current.map(|w| w.start()) {
+        let entry = known.entry(done).or_default();
+        entry.on_time = entry.on_time.max(on_time(done, &arrived));
     }
     for row in &facts.queue {
         if input.get(&row.window.start()).is_none_or(|read| row.snapshot > *read) && row.snapshot <= facts.input_snapshot {
             let entry = known.entry(row.window.start()).or_default();
-            entry.waiting += row.records;
-            entry.approval |= row.tier == crate::watermark::Tier::Approval.name();
+            match row.tier.as_str() {
+                // A key went elsewhere from a partition that was open: normal runs build it again.
+                OPEN => entry.on_time = entry.on_time.max(Some(row.snapshot)),
+                tier => {
+                    entry.waiting += row.records;
+                    entry.approval |= tier == Tier::Approval.name();
+                }
+            }
         }
     }
     known
-}
-
-fn entry_snapshot(slot: &Slot) -> Option<SnapshotId> {
-    (slot.records > slot.late + slot.future).then_some(slot.snapshot)
 }
 
 /// Decides on every partition of the window, and merges neighbours with one reason.
@@ -419,12 +443,24 @@ mod tests {
     fn queue(day: &str, snapshot: i64, tier: &str) -> QueueRow {
         let window = DAY.parse(day).unwrap();
         let (partition, file, tier) = (day.into(), "late.jsonl".into(), tier.into());
-        QueueRow { dataset: "d".into(), partition, window, snapshot: SnapshotId(snapshot), file, tier, records: 2, least_late_us: 1, most_late_us: 2 }
+        let kind = QueueKind::Late;
+        QueueRow {
+            dataset: "d".into(),
+            partition,
+            window,
+            snapshot: SnapshotId(snapshot),
+            file,
+            kind,
+            tier,
+            records: 2,
+            least_late_us: 1,
+            most_late_us: 2,
+        }
     }
 
     fn facts(published: Vec<PublishedRow>, slots: Vec<Slot>, queue: Vec<QueueRow>) -> Facts {
         let transform_digest = Digest::of(b"v1");
-        Facts { calendar: DAY, input_snapshot: SnapshotId(9), transform_digest, cutoffs: None, published, slots, queue, files: vec![] }
+        Facts { calendar: DAY, input_snapshot: SnapshotId(9), transform_digest, inputs: vec![], stand: None, published, slots, queue, files: vec![] }
     }
 
     fn request(kind: Kind, window: Option<(&str, &str)>, only: Option<Reason>) -> Request {

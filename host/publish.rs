@@ -225,7 +225,7 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
     commit.put_published(&recipe.dataset, &rows)?;
     let dataset = DatasetRow {
         name: recipe.dataset.clone(),
-        source: recipe.source.clone(),
+        sources: recipe.sources.clone(),
         grain: recipe.grain.to_string(),
         time_zone: recipe.time_zone.name().into(),
     };

@@ -69,7 +69,57 @@ pub struct Cutoffs {
     pub approval: EventTime,
 }
 
+/// One source of a dataset, as its watermark stands.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct InputState {
+    /// The source.
+    pub source: String,
+    /// Its watermark and cutoffs; none before its first record.
+    pub stands: Option<Stand>,
+    /// Whether it has been silent for longer than its `idle_after`.
+    pub idle: bool,
+}
+
+/// A watermark with its cutoffs: of one source, or of all that a dataset is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stand {
+    /// The watermark.
+    pub watermark: Watermark,
+    /// What is late by it.
+    pub cutoffs: Cutoffs,
+}
+
+impl Stand {
+    fn pick(self, other: Stand, of: impl Fn(EventTime, EventTime) -> EventTime) -> Stand {
+        let cutoffs = Cutoffs { late: of(self.cutoffs.late, other.cutoffs.late), approval: of(self.cutoffs.approval, other.cutoffs.approval) };
+        Stand { watermark: Watermark(of(self.watermark.0, other.watermark.0)), cutoffs }
+    }
+
+    /// Returns the later of both, instant by instant.
+    pub fn latest(self, other: Stand) -> Stand {
+        self.pick(other, EventTime::max)
+    }
+
+    /// Returns how far a dataset of several sources is complete: as far as the last of them. A source that never landed a record
+    /// and an idle one hold nobody back; if all are idle, nothing more is expected, and the furthest counts. It never moves
+    /// back, also not when an idle source wakes up: `before` is where it stood.
+    pub fn of_all(inputs: &[InputState], before: Option<Stand>) -> Option<Stand> {
+        let seen = || inputs.iter().filter_map(|i| Some((i.idle, i.stands?)));
+        let awake = seen().filter(|(idle, _)| !idle).map(|(_, s)| s).reduce(|a, b| a.pick(b, EventTime::min));
+        let now = awake.or_else(|| seen().map(|(_, s)| s).reduce(Stand::latest));
+        match (now, before) {
+            (Some(now), Some(before)) => Some(now.latest(before)),
+            (now, before) => now.or(before),
+        }
+    }
+}
+
 impl Watermark {
+    /// Returns the watermark with its cutoffs under `policy`.
+    pub fn stand(self, policy: &Policy) -> Stand {
+        Stand { watermark: self, cutoffs: self.cutoffs(policy) }
+    }
+
     /// Returns the cutoffs under `policy`.
     pub fn cutoffs(self, policy: &Policy) -> Cutoffs {
         let late = policy.allowed_lateness.before(self.0, policy.time_zone);
@@ -85,6 +135,14 @@ impl Watermark {
 }
 
 impl Cutoffs {
+    /// Returns the tier of a record at `at`, if it is late.
+    pub fn late_tier(&self, at: EventTime) -> Option<Tier> {
+        match self.classify(at) {
+            Punctuality::OnTime => None,
+            Punctuality::Late(tier) => Some(tier),
+        }
+    }
+
     /// Returns what a record at `at` is. A record exactly at the cutoff is on time.
     pub fn classify(&self, at: EventTime) -> Punctuality {
         if at >= self.late {
@@ -98,10 +156,24 @@ impl Cutoffs {
 }
 
 impl Policy {
+    /// Returns whether a source that gave its last sign of life at `last` is idle at `now`.
+    pub fn is_idle(&self, last: IngestTime, now: IngestTime) -> bool {
+        self.idle_after.is_some_and(|s| s.after(EventTime(last.0), self.time_zone).0 < now.0)
+    }
+
     /// Returns the last event time that is plausible for a record stored at `now`.
     pub fn future_after(&self, now: IngestTime) -> EventTime {
         self.max_future.after(EventTime(now.0), self.time_zone)
     }
+}
+
+/// Upper ends of the lateness histogram, in microseconds behind the watermark: 1 and 10 minutes, 1 and 6 hours, 1, 7, 30 and 365 days, and beyond.
+pub const LATENESS_BUCKETS: [i64; 9] =
+    [60_000_000, 600_000_000, 3_600_000_000, 21_600_000_000, 86_400_000_000, 604_800_000_000, 2_592_000_000_000, 31_536_000_000_000, i64::MAX];
+
+/// Returns the bucket, by its upper end, of a record that happened `behind_us` microseconds before the watermark.
+pub fn lateness_bucket(behind_us: i64) -> i64 {
+    LATENESS_BUCKETS[LATENESS_BUCKETS.partition_point(|end| *end < behind_us).min(LATENESS_BUCKETS.len() - 1)]
 }
 
 #[cfg(test)]
@@ -147,6 +219,25 @@ mod tests {
         assert_eq!(first, Watermark(at("2026-05-01T12:00Z")));
         assert_eq!(Watermark::advance(Some(first), at("2026-04-01T00:00Z"), &policy()), first);
         assert!(Watermark::advance(Some(first), at("2026-05-01T13:00Z"), &policy()) > first);
+    }
+
+    /// Case 12: a quiet source holds the others back for a while, and not for ever.
+    #[test]
+    fn several_sources_are_as_far_as_the_last_that_is_awake() {
+        let five = Policy { watermark_delay: Span::parse("0s").unwrap(), allowed_lateness: Span::Elapsed(0), ..policy() };
+        let input =
+            |source: &str, mark: Option<&str>, idle| InputState { source: source.into(), stands: mark.map(|m| Watermark(at(m)).stand(&five)), idle };
+        let (east, west) = (Some("2025-09-01T10:05Z"), Some("2025-09-01T08:55Z"));
+        let new = input("new", None, false);
+        let stand = |e, w, before| Stand::of_all(&[input("east", east, e), input("west", west, w), new.clone()], before).unwrap();
+        let value = |s: Stand| s.watermark.0.to_string();
+        assert_eq!(value(stand(false, false, None)), "2025-09-01T08:55:00Z");
+        let after = stand(false, true, None);
+        assert_eq!(value(after), "2025-09-01T10:05:00Z");
+        assert_eq!(value(stand(true, true, None)), "2025-09-01T10:05:00Z");
+        assert_eq!(value(stand(false, false, Some(after))), "2025-09-01T10:05:00Z", "it never moves back");
+        assert_eq!(after.cutoffs.classify(at("2025-09-01T08:59Z")), Punctuality::Late(Tier::Repair));
+        assert_eq!(Stand::of_all(&[new], None), None);
     }
 
     #[test]

@@ -59,11 +59,18 @@ CREATE TABLE restitch_watermark(id INTEGER PRIMARY KEY, source VARCHAR NOT NULL,
 CREATE INDEX restitch_watermark_of ON restitch_watermark(source, id);
 CREATE TABLE restitch_slot(source VARCHAR NOT NULL, slot_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, records BIGINT NOT NULL, late BIGINT NOT NULL, future BIGINT NOT NULL,
   PRIMARY KEY(source, slot_us, snapshot_id)) WITHOUT ROWID;
+CREATE TABLE restitch_lateness(source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, behind_us_max BIGINT NOT NULL, records BIGINT NOT NULL,
+  PRIMARY KEY(source, snapshot_id, behind_us_max)) WITHOUT ROWID;
 CREATE TABLE restitch_repair_queue(id INTEGER PRIMARY KEY, dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL,
-  source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, file VARCHAR NOT NULL, tier VARCHAR NOT NULL, records BIGINT NOT NULL,
+  source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, file VARCHAR NOT NULL, kind VARCHAR NOT NULL, tier VARCHAR NOT NULL, records BIGINT NOT NULL,
   least_late_us BIGINT NOT NULL, most_late_us BIGINT NOT NULL);
 CREATE INDEX restitch_repair_of ON restitch_repair_queue(dataset, start_us);
-CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, source VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL);
+CREATE TABLE restitch_joint_watermark(dataset VARCHAR PRIMARY KEY, value_us BIGINT NOT NULL, late_cutoff_us BIGINT NOT NULL, approval_cutoff_us BIGINT NOT NULL) WITHOUT ROWID;
+CREATE TABLE restitch_moves(scope VARCHAR PRIMARY KEY, upto BIGINT NOT NULL) WITHOUT ROWID;
+CREATE TABLE restitch_moved(scope VARCHAR NOT NULL, record_id VARCHAR NOT NULL, at_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,
+  file VARCHAR NOT NULL, PRIMARY KEY(scope, record_id, at_us, snapshot_id)) WITHOUT ROWID;
+CREATE INDEX restitch_moved_at ON restitch_moved(scope, at_us);
+CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL);
 CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR NOT NULL, dataset VARCHAR NOT NULL, status VARCHAR NOT NULL, mode VARCHAR NOT NULL,
   operator VARCHAR NOT NULL, reason VARCHAR, transform VARCHAR, transform_digest VARCHAR, start_us BIGINT, end_us BIGINT, base_snapshot BIGINT NOT NULL,
   input_snapshot BIGINT NOT NULL, published_snapshot BIGINT, undoes BIGINT, partitions BIGINT NOT NULL DEFAULT 0, rows_in BIGINT, rows_out BIGINT, checksum VARCHAR,
@@ -72,7 +79,7 @@ CREATE INDEX restitch_run_of ON restitch_run(dataset, run_id);
 CREATE INDEX restitch_run_running ON restitch_run(run_id) WHERE status = 'running';
 CREATE TABLE restitch_run_partition(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, reason VARCHAR NOT NULL,
   records BIGINT NOT NULL, late BIGINT NOT NULL, duplicates BIGINT NOT NULL, conflicts BIGINT NOT NULL, input_checksum VARCHAR, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR,
-  prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
+  prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, moved BIGINT, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
 CREATE INDEX restitch_run_partition_by_name ON restitch_run_partition(partition, run_id);
 CREATE TABLE restitch_run_file(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, path VARCHAR NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, digest VARCHAR NOT NULL,
   PRIMARY KEY(run_id, path)) WITHOUT ROWID;
@@ -89,16 +96,17 @@ CREATE TABLE restitch_intent(owner VARCHAR NOT NULL, path VARCHAR NOT NULL);
 pub(super) const VIEWS: &str = "
 CREATE VIEW restitch_partitions AS
 SELECT p.dataset, p.partition,
-  CASE WHEN w.late_cutoff_us IS NULL OR p.end_us > w.late_cutoff_us THEN 'open' WHEN p.end_us > w.approval_cutoff_us THEN 'closed' ELSE 'final' END AS state,
+  CASE WHEN p.end_us <= coalesce(j.approval_cutoff_us, w.approval_cutoff_us) THEN 'final' WHEN p.end_us <= coalesce(j.late_cutoff_us, w.late_cutoff_us) THEN 'closed' ELSE 'open' END AS state,
   EXISTS(SELECT 1 FROM restitch_repair_queue q WHERE q.dataset = p.dataset AND q.start_us = p.start_us AND q.snapshot_id > p.input_snapshot) AS dirty,
   p.rows, p.bytes, p.checksum, 'r' || p.run_id AS run, p.transform_digest, p.input_snapshot, p.published_snapshot,
   strftime('%Y-%m-%dT%H:%M:%SZ', p.start_us / 1000000, 'unixepoch') AS start_time, strftime('%Y-%m-%dT%H:%M:%SZ', p.end_us / 1000000, 'unixepoch') AS end_time
 FROM restitch_partition p JOIN restitch_dataset d ON d.name = p.dataset
-LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.source);
+LEFT JOIN restitch_joint_watermark j ON j.dataset = p.dataset
+LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources);
 CREATE VIEW restitch_queue AS
-SELECT q.dataset, q.partition, q.tier, sum(q.records) AS records, count(DISTINCT q.file) AS files, min(q.least_late_us) / 1000000 AS least_late_seconds, max(q.most_late_us) / 1000000 AS most_late_seconds
+SELECT q.dataset, q.partition, q.kind, q.tier, sum(q.records) AS records, count(DISTINCT q.file) AS files, min(q.least_late_us) / 1000000 AS least_late_seconds, max(q.most_late_us) / 1000000 AS most_late_seconds
 FROM restitch_repair_queue q LEFT JOIN restitch_partition p ON p.dataset = q.dataset AND p.start_us = q.start_us
-WHERE q.snapshot_id > coalesce(p.input_snapshot, -1) GROUP BY q.dataset, q.start_us, q.partition, q.tier;
+WHERE q.snapshot_id > coalesce(p.input_snapshot, -1) GROUP BY q.dataset, q.start_us, q.partition, q.kind, q.tier;
 CREATE VIEW restitch_runs AS
 SELECT 'r' || run_id AS run, kind, dataset, status, mode, operator, reason, transform, transform_digest, input_snapshot, published_snapshot, CASE WHEN undoes IS NULL THEN NULL ELSE 'r' || undoes END AS undoes,
   partitions, rows_in, rows_out, checksum, strftime('%Y-%m-%dT%H:%M:%SZ', started_us / 1000000, 'unixepoch') AS started, strftime('%Y-%m-%dT%H:%M:%SZ', finished_us / 1000000, 'unixepoch') AS finished, error

@@ -4,10 +4,11 @@
 
 use super::{CatalogError, View};
 use crate::{
+    config::Source,
     id::{Digest, RunId, SnapshotId},
     manifest::{CheckRecord, FileRecord, Manifest, PartitionRecord, Status},
     time::{EventTime, IngestTime},
-    watermark::{Cutoffs, Watermark},
+    watermark::{Cutoffs, InputState, Stand, Watermark},
     window::Window,
 };
 use rusqlite::{OptionalExtension, params};
@@ -71,7 +72,29 @@ pub struct WatermarkRow {
     pub at: IngestTime,
 }
 
-/// Late records of one file for one partition of one dataset.
+/// Why a partition has to be built again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueKind {
+    /// Records came late for it.
+    Late,
+    /// Records of it count elsewhere now: their ids came again with another event time.
+    Moved,
+}
+
+impl QueueKind {
+    /// Returns its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            QueueKind::Late => "late",
+            QueueKind::Moved => "moved",
+        }
+    }
+}
+
+/// The tier of a row for a partition that is open: normal runs build it again.
+pub const OPEN: &str = "open";
+
+/// Records of one file that one partition of one dataset has to be built again for.
 #[derive(Clone, Debug)]
 pub struct QueueRow {
     /// The dataset.
@@ -84,14 +107,43 @@ pub struct QueueRow {
     pub snapshot: SnapshotId,
     /// The file that brought them.
     pub file: String,
-    /// repair or approval.
+    /// Why.
+    pub kind: QueueKind,
+    /// repair or approval; [`OPEN`] if records moved out of an open partition.
     pub tier: String,
     /// How many.
     pub records: i64,
-    /// How late the least late was: microseconds before the watermark.
+    /// How late the least late was: microseconds before the watermark. Of a moved record, the one that counts no more.
     pub least_late_us: i64,
     /// How late the latest was.
     pub most_late_us: i64,
+}
+
+/// Where records of one id stand that has records in several slots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MovedRow {
+    /// Their event time.
+    pub at: EventTime,
+    /// The ingest that brought them.
+    pub snapshot: SnapshotId,
+    /// The place of the first of them in it.
+    pub first_seq: i64,
+    /// The place of the last of them in it.
+    pub last_seq: i64,
+    /// The file of the first that was seen.
+    pub file: String,
+}
+
+impl MovedRow {
+    /// Returns when the first of them arrived: its ingest, its place there.
+    pub fn first(&self) -> (i64, i64) {
+        (self.snapshot.0, self.first_seq)
+    }
+
+    /// Returns when the last of them arrived.
+    pub fn last(&self) -> (i64, i64) {
+        (self.snapshot.0, self.last_seq)
+    }
 }
 
 /// Records of a source in a quarter of an hour, by ingest.
@@ -140,8 +192,8 @@ pub struct PublishedRow {
 pub struct DatasetRow {
     /// Its name.
     pub name: String,
-    /// Its source.
-    pub source: String,
+    /// Its sources.
+    pub sources: Vec<String>,
     /// Its grain.
     pub grain: String,
     /// Its zone.
@@ -274,18 +326,26 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the slots of `source` up to the snapshot `at` that begin inside `[from, to)`, in order of time.
+    /// Returns the slots of `sources` up to the snapshot `at`, in order of time.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn slots(&self, source: &str, at: SnapshotId, span: Option<(EventTime, EventTime)>) -> Result<Vec<Slot>, CatalogError> {
-        let (from, to) = span.unwrap_or((EventTime(i64::MIN), EventTime(i64::MAX)));
-        let sql = "SELECT slot_us, snapshot_id, records, late, future FROM restitch_slot WHERE source = ?1 AND snapshot_id <= ?2 AND slot_us >= ?3 AND slot_us < ?4 ORDER BY slot_us, snapshot_id";
+    pub fn slots(&self, sources: &[String], at: SnapshotId) -> Result<Vec<Slot>, CatalogError> {
+        let sql = "SELECT slot_us, snapshot_id, records, late, future FROM restitch_slot WHERE source = ?1 AND snapshot_id <= ?2 ORDER BY slot_us, snapshot_id";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let rows = statement.query_map(params![source, at.0, from.0, to.0], |r| {
-            Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
-        })?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        let mut slots = Vec::new();
+        for source in sources {
+            let rows = statement.query_map(params![source, at.0], |r| {
+                Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
+            })?;
+            for row in rows {
+                slots.push(row?);
+            }
+        }
+        if sources.len() > 1 {
+            slots.sort_by_key(|s| (s.start, s.snapshot));
+        }
+        Ok(slots)
     }
 
     /// Returns the repair queue of `dataset`, by partition: also rows that a published run has covered.
@@ -294,7 +354,7 @@ impl View<'_> {
     /// The catalog cannot be read.
     pub fn queue(&self, dataset: &str, span: Option<Window>) -> Result<Vec<QueueRow>, CatalogError> {
         let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
-        let sql = "SELECT dataset, partition, start_us, end_us, snapshot_id, file, tier, records, least_late_us, most_late_us
+        let sql = "SELECT dataset, partition, start_us, end_us, snapshot_id, file, tier, records, least_late_us, most_late_us, kind
                    FROM restitch_repair_queue WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us, id";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![dataset, from, to], |r| {
@@ -308,6 +368,7 @@ impl View<'_> {
                 records: r.get(7)?,
                 least_late_us: r.get(8)?,
                 most_late_us: r.get(9)?,
+                kind: if r.get_ref(10)?.as_str()? == QueueKind::Moved.name() { QueueKind::Moved } else { QueueKind::Late },
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
@@ -341,21 +402,101 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn dataset(&self, name: &str) -> Result<Option<DatasetRow>, CatalogError> {
-        let sql = "SELECT name, source, grain, time_zone FROM restitch_dataset WHERE name = ?1";
-        let row = |r: &rusqlite::Row| Ok(DatasetRow { name: r.get(0)?, source: r.get(1)?, grain: r.get(2)?, time_zone: r.get(3)? });
-        Ok(self.connection.query_row(sql, [name], row).optional()?)
+        let sql = "SELECT name, sources, grain, time_zone FROM restitch_dataset WHERE name = ?1";
+        Ok(self.connection.query_row(sql, [name], dataset_row).optional()?)
     }
 
-    /// Returns the published datasets of `source`.
+    /// Returns the published datasets that `source` is an input of.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn datasets(&self, source: &str) -> Result<Vec<DatasetRow>, CatalogError> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT name, source, grain, time_zone FROM restitch_dataset WHERE source = ?1 ORDER BY 1")?;
-        let rows =
-            statement.query_map([source], |r| Ok(DatasetRow { name: r.get(0)?, source: r.get(1)?, grain: r.get(2)?, time_zone: r.get(3)? }))?;
+        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone FROM restitch_dataset ORDER BY 1")?;
+        let rows = statement.query_map([], dataset_row)?.collect::<Result<Vec<_>, _>>()?;
+        Ok(rows.into_iter().filter(|d| d.sources.iter().any(|s| s == source)).collect())
+    }
+
+    /// Returns how each of `sources` stands at `now`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn input_states(&self, sources: &[&Source], now: IngestTime) -> Result<Vec<InputState>, CatalogError> {
+        let state = |s: &&Source| {
+            let watermark = self.watermark(&s.name)?;
+            let last = self.last_landed(&s.name)?.max(watermark.as_ref().map(|w| w.at));
+            let stands = watermark.map(|w| Stand { watermark: w.value, cutoffs: w.cutoffs });
+            Ok(InputState { source: s.name.clone(), stands, idle: last.is_some_and(|l| s.policy.is_idle(l, now)) })
+        };
+        sources.iter().map(state).collect()
+    }
+
+    /// Returns the lateness histogram of `source`: for each upper end (microseconds behind the watermark) that has any, its records.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn lateness(&self, source: &str) -> Result<Vec<(i64, i64)>, CatalogError> {
+        let sql = "SELECT behind_us_max, sum(records) FROM restitch_lateness WHERE source = ?1 GROUP BY 1 ORDER BY 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([source], |r| Ok((r.get(0)?, r.get(1)?)))?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the snapshot up to which moved ids of `scope` are known; -1 before the first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn moves_upto(&self, scope: &str) -> Result<SnapshotId, CatalogError> {
+        let sql = "SELECT coalesce(max(upto), -1) FROM restitch_moves WHERE scope = ?1";
+        Ok(self.connection.prepare_cached(sql)?.query_row([scope], |r| r.get(0).map(SnapshotId))?)
+    }
+
+    /// Returns the last snapshot that landed a file of one of `sources`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn last_landing(&self, sources: &[String]) -> Result<Option<SnapshotId>, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT max(snapshot_id) FROM restitch_file WHERE source = ?1")?;
+        let mut last = None;
+        for source in sources {
+            last = last.max(statement.query_row([source], |r| r.get::<_, Option<i64>>(0))?.map(SnapshotId));
+        }
+        Ok(last)
+    }
+
+    /// Returns the ids that have a record inside `hull` and stand in several slots, with all their places up to the snapshot `at`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn moved(&self, scope: &str, hull: Window, at: SnapshotId) -> Result<Vec<(String, Vec<MovedRow>)>, CatalogError> {
+        let sql = "SELECT record_id, at_us, snapshot_id, first_seq, last_seq, file FROM restitch_moved WHERE scope = ?1 AND snapshot_id <= ?4
+                     AND record_id IN (SELECT record_id FROM restitch_moved WHERE scope = ?1 AND at_us >= ?2 AND at_us < ?3 AND snapshot_id <= ?4)
+                   ORDER BY record_id, at_us, snapshot_id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![scope, hull.start().0, hull.end().0, at.0])?;
+        let mut ids: Vec<(String, Vec<MovedRow>)> = Vec::new();
+        while let Some(r) = rows.next()? {
+            let id: String = r.get(0)?;
+            let row =
+                MovedRow { at: EventTime(r.get(1)?), snapshot: SnapshotId(r.get(2)?), first_seq: r.get(3)?, last_seq: r.get(4)?, file: r.get(5)? };
+            match ids.last_mut() {
+                Some((last, rows)) if *last == id => rows.push(row),
+                _ => ids.push((id, vec![row])),
+            }
+        }
+        Ok(ids)
+    }
+
+    /// Returns how far a dataset of several sources was complete when that was last looked at.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn joint(&self, dataset: &str) -> Result<Option<Stand>, CatalogError> {
+        let sql = "SELECT value_us, late_cutoff_us, approval_cutoff_us FROM restitch_joint_watermark WHERE dataset = ?1";
+        let row = |r: &rusqlite::Row| {
+            let cutoffs = Cutoffs { late: EventTime(r.get(1)?), approval: EventTime(r.get(2)?) };
+            Ok(Stand { watermark: Watermark(EventTime(r.get(0)?)), cutoffs })
+        };
+        Ok(self.connection.prepare_cached(sql)?.query_row([dataset], row).optional()?)
     }
 
     /// Returns the run of that id.
@@ -410,7 +551,7 @@ impl View<'_> {
             "SELECT {columns}, p.run_id FROM restitch_run_partition p JOIN restitch_run r ON r.run_id = p.run_id WHERE p.partition = ?2 AND r.dataset = ?1 ORDER BY p.run_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(20)?))))?.collect::<Result<Vec<_>, _>>()?;
+        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(21)?))))?.collect::<Result<Vec<_>, _>>()?;
         let mut history = Vec::new();
         for (record, run) in records {
             if let Some(run) = self.run(run)? {
@@ -477,6 +618,11 @@ impl View<'_> {
     }
 }
 
+fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
+    let sources: String = r.get(1)?;
+    Ok(DatasetRow { name: r.get(0)?, sources: sources.split(',').map(str::to_owned).collect(), grain: r.get(2)?, time_zone: r.get(3)? })
+}
+
 fn file_row(r: &rusqlite::Row) -> rusqlite::Result<FileRow> {
     let events = r.get::<_, Option<i64>>(9)?.zip(r.get::<_, Option<i64>>(10)?);
     Ok(FileRow {
@@ -520,7 +666,7 @@ fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunPart
     Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
 }
 
-pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest";
+pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved";
 
 fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
     let count = |i: usize| r.get::<_, Option<i64>>(i).map(|n| n.map(|n| n as u64));
@@ -545,6 +691,7 @@ fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
         changed: count(17)?,
         input_snapshot: r.get::<_, Option<i64>>(18)?.map(SnapshotId),
         transform_digest: optional_digest(r, 19)?,
+        moved: count(20)?.unwrap_or(0),
         files: Vec::new(),
     })
 }

@@ -3,14 +3,17 @@
 //! The rows themselves are in `state`.
 
 use super::{
-    CatalogError, Commit, DatasetRow, FileRow, PublishedRow, QueueRow, Record, Slot, TransformRow, View, WatermarkRow, state::PARTITION_COLUMNS,
+    CatalogError, Commit, DatasetRow, FileRow, MovedRow, PublishedRow, QueueRow, Record, Slot, TransformRow, View, WatermarkRow,
+    state::PARTITION_COLUMNS,
 };
 use crate::{
-    id::{Digest, RunId},
+    id::{Digest, RunId, SnapshotId},
     manifest::{Manifest, PartitionRecord},
     time::{EventTime, IngestTime},
+    watermark::Stand,
 };
 use rusqlite::{Connection, params};
+use std::collections::HashSet;
 
 fn text(d: &Option<Digest>) -> Option<String> {
     d.map(|d| d.to_string())
@@ -54,7 +57,7 @@ pub trait StateWrite {
         for table in ["restitch_run_partition", "restitch_run_file", "restitch_check"] {
             c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
         }
-        let marks = vec!["?"; 21].join(", ");
+        let marks = vec!["?"; 22].join(", ");
         let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
         let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         let opt = |n: Option<u64>| n.map(|n| n as i64);
@@ -82,7 +85,8 @@ pub trait StateWrite {
                 opt(p.removed),
                 opt(p.changed),
                 p.input_snapshot.map(|s| s.0),
-                text(&p.transform_digest)
+                text(&p.transform_digest),
+                p.moved as i64
             ])?;
             for f in &p.files {
                 insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
@@ -127,6 +131,19 @@ pub trait StateWrite {
         )?;
         Ok(())
     }
+
+    /// Writes how far a dataset of several sources is complete. It never moves back.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_joint(&self, dataset: &str, s: &Stand) -> Result<(), CatalogError> {
+        self.connection().execute(
+            "INSERT INTO restitch_joint_watermark VALUES (?1, ?2, ?3, ?4) ON CONFLICT(dataset) DO UPDATE SET
+               value_us = max(value_us, ?2), late_cutoff_us = max(late_cutoff_us, ?3), approval_cutoff_us = max(approval_cutoff_us, ?4)",
+            params![dataset, s.watermark.0.0, s.cutoffs.late.0, s.cutoffs.approval.0],
+        )?;
+        Ok(())
+    }
 }
 
 impl StateWrite for Record<'_> {
@@ -164,6 +181,38 @@ impl Record<'_> {
         )?;
         self.put_run(&m, None)?;
         Ok(m)
+    }
+
+    /// Records where ids stand that stand in several slots. Returns the ids of which something is new.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_moved<'m>(&self, scope: &str, rows: impl Iterator<Item = (&'m str, &'m MovedRow)>) -> Result<HashSet<&'m str>, CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_moved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
+        let mut new = HashSet::new();
+        for (id, m) in rows {
+            if insert.execute(params![scope, id, m.at.0, m.snapshot.0, m.first_seq, m.last_seq, m.file])? > 0 {
+                new.insert(id);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Records that moved ids of `scope` are known up to a snapshot.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_moves_upto(&self, scope: &str, upto: SnapshotId) -> Result<(), CatalogError> {
+        self.tx.execute("INSERT OR REPLACE INTO restitch_moves VALUES (?1, ?2)", params![scope, upto.0])?;
+        Ok(())
+    }
+
+    /// Adds partitions that records moved out of to the repair queue, each with its own snapshot.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_queue(&self, source: &str, rows: impl Iterator<Item = QueueRow>) -> Result<(), CatalogError> {
+        put_queue(&self.tx, source, rows)
     }
 
     /// Registers a transform.
@@ -218,32 +267,25 @@ impl Commit<'_> {
         Ok(())
     }
 
+    /// Records how many records of this ingest happened how long before the watermark, by the upper ends of the histogram.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_lateness(&self, source: &str, buckets: &std::collections::BTreeMap<i64, i64>) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT INTO restitch_lateness VALUES (?1, ?2, ?3, ?4)")?;
+        for (end, records) in buckets {
+            insert.execute(params![source, self.snapshot().0, end, records])?;
+        }
+        Ok(())
+    }
+
     /// Adds late records to the repair queue.
     ///
     /// # Errors
     /// The catalog cannot be written.
     pub fn put_queue(&self, source: &str, rows: impl Iterator<Item = QueueRow>) -> Result<(), CatalogError> {
-        let mut insert = self.tx.prepare_cached(
-            "INSERT INTO restitch_repair_queue(dataset, partition, start_us, end_us, source, snapshot_id, file, tier, records, least_late_us, most_late_us)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
-        )?;
-        for q in rows {
-            let (start, end) = (q.window.start().0, q.window.end().0);
-            insert.execute(params![
-                q.dataset,
-                q.partition,
-                start,
-                end,
-                source,
-                self.snapshot().0,
-                q.file,
-                q.tier,
-                q.records,
-                q.least_late_us,
-                q.most_late_us
-            ])?;
-        }
-        Ok(())
+        let snapshot = self.snapshot();
+        put_queue(&self.tx, source, rows.map(|q| QueueRow { snapshot, ..q }))
     }
 
     /// Makes partitions current.
@@ -285,8 +327,36 @@ impl Commit<'_> {
     /// # Errors
     /// The catalog cannot be written.
     pub fn put_dataset(&self, d: &DatasetRow, table: i64) -> Result<(), CatalogError> {
-        self.tx
-            .execute("INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5)", params![d.name, d.source, d.grain, d.time_zone, table])?;
+        self.tx.execute(
+            "INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5)",
+            params![d.name, d.sources.join(","), d.grain, d.time_zone, table],
+        )?;
         Ok(())
     }
+}
+
+pub(super) fn put_queue(c: &Connection, source: &str, rows: impl Iterator<Item = QueueRow>) -> Result<(), CatalogError> {
+    let mut insert = c.prepare_cached(
+        "INSERT INTO restitch_repair_queue(dataset, partition, start_us, end_us, source, snapshot_id, file, kind, tier, records, least_late_us, most_late_us)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?;
+    for q in rows {
+        let (start, end) = (q.window.start().0, q.window.end().0);
+        let (kind, snapshot) = (q.kind.name(), q.snapshot.0);
+        insert.execute(params![
+            q.dataset,
+            q.partition,
+            start,
+            end,
+            source,
+            snapshot,
+            q.file,
+            kind,
+            q.tier,
+            q.records,
+            q.least_late_us,
+            q.most_late_us
+        ])?;
+    }
+    Ok(())
 }

@@ -8,7 +8,7 @@ use super::{
     report::Failure,
 };
 use crate::{
-    catalog::{QueueRow, WatermarkRow},
+    catalog::{QueueKind, QueueRow, WatermarkRow},
     config::MaxRejects,
     ingest::{Ingested, IngestedFile},
     time::{EventTime, format_span},
@@ -100,7 +100,11 @@ pub(super) fn queue(rows: &[QueueRow]) -> Table {
     let mut table = Table::new(&["dataset", "partition", "tier", ">records", "late by", "file"]);
     for q in rows {
         let (least, most) = (format_span(q.least_late_us), format_span(q.most_late_us));
-        let by = if least == most { least } else { format!("{least} to {most}") };
+        let by = match q.kind {
+            QueueKind::Moved => "moved to another partition".into(),
+            QueueKind::Late if least == most => least,
+            QueueKind::Late => format!("{least} to {most}"),
+        };
         table.row([q.dataset.clone(), q.partition.clone(), q.tier.clone(), q.records.to_string(), by, q.file.clone()]);
     }
     table
@@ -109,7 +113,7 @@ pub(super) fn queue(rows: &[QueueRow]) -> Table {
 /// Returns late records as JSON.
 pub(super) fn queue_json(rows: &[QueueRow]) -> Value {
     let row = |q: &QueueRow| {
-        json!({ "dataset": q.dataset, "partition": q.partition, "tier": q.tier, "records": q.records, "file": q.file,
+        json!({ "dataset": q.dataset, "partition": q.partition, "kind": q.kind.name(), "tier": q.tier, "records": q.records, "file": q.file,
             "least_late_us": q.least_late_us, "most_late_us": q.most_late_us })
     };
     rows.iter().map(row).collect()

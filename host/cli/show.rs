@@ -113,8 +113,8 @@ fn text(row: &RunRow) -> String {
         (
             "Read",
             Some(format!(
-                "raw_{} at snapshot {}: {}, {} rows, {}",
-                r.source,
+                "{} at snapshot {}: {}, {} rows, {}",
+                r.sources.iter().map(|s| format!("raw_{s}")).collect::<Vec<_>>().join(", "),
                 r.input_snapshot,
                 count(m.inputs.len() as i64, "file"),
                 raw.0,

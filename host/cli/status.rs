@@ -11,6 +11,7 @@ use crate::{
     pipeline::{DatasetStatus, PartitionState, SourceStatus},
     query::rows_json,
     time::{Clock, format_span},
+    watermark::InputState,
 };
 use serde_json::{Value, json};
 
@@ -38,6 +39,7 @@ const SHOWN: usize = 20;
 pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let (sources, datasets) = cx.open()?.status(args.dataset.as_deref())?;
     let mut text = sources_text(&sources, &cx.options.clock);
+    text += &sources.iter().map(lateness_text).collect::<String>();
     for d in &datasets {
         text += &format!("\n{}", dataset_text(d));
     }
@@ -75,11 +77,18 @@ fn dataset_text(d: &DatasetStatus) -> String {
         .map(|(s, n)| format!("{n} {s}"))
         .collect();
     let dirty = d.partitions.iter().filter(|p| p.dirty).count();
-    let mut text = format!("{} from {} by {}: {}", d.name, d.source, d.transform, count(d.partitions.len() as i64, "partition"));
+    let inputs: Vec<&str> = d.inputs.iter().map(|i| i.source.as_str()).collect();
+    let mut text = format!("{} from {} by {}: {}", d.name, inputs.join(", "), d.transform, count(d.partitions.len() as i64, "partition"));
     if !states.is_empty() {
         text += &format!(" ({}{})", states.join(", "), if dirty > 0 { format!("; {dirty} dirty") } else { String::new() });
     }
     text += "\n";
+    if d.inputs.len() > 1 {
+        let to = d.stand.map_or("not complete to any time yet".into(), |s| format!("complete to {}", s.watermark.0));
+        let aside: Vec<String> = d.inputs.iter().filter_map(|i| Some(format!("{} ({})", i.source, aside(i)?))).collect();
+        let rest = if aside.is_empty() { String::new() } else { format!("; set aside: {}", aside.join(", ")) };
+        text += &format!("All its sources together: {to}{rest}.\n");
+    }
     if d.buildable > 0 {
         text += &format!("`restitch run {}` would build {}.\n", d.name, count(d.buildable, "partition"));
     }
@@ -108,10 +117,34 @@ fn dataset_text(d: &DatasetStatus) -> String {
     text
 }
 
+/// Returns why a source holds nobody back, if it does not.
+fn aside(input: &InputState) -> Option<&'static str> {
+    match input {
+        InputState { stands: None, .. } => Some("nothing landed yet"),
+        InputState { idle: true, .. } => Some("idle"),
+        _ => None,
+    }
+}
+
+/// Returns how many records happened how long before the watermark, as bars.
+fn lateness_text(s: &SourceStatus) -> String {
+    let behind: i64 = s.lateness.iter().map(|l| l.1).sum();
+    let Some(most) = s.lateness.iter().map(|l| l.1).max() else { return String::new() };
+    let mut text = format!("\n{} of {} of {} happened before the watermark as it stood, by:\n", behind, count(s.landed.1, "record"), s.name);
+    let mut table = Table::new(&[">up to", ">records", ""]);
+    for (end, records) in &s.lateness {
+        let bar = "▇".repeat((records * 30 / most).max(1) as usize);
+        table.row([if *end == i64::MAX { "longer".into() } else { format_span(*end) }, records.to_string(), bar]);
+    }
+    text += &table.text();
+    text
+}
+
 fn source_json(s: &SourceStatus) -> Value {
     json!({ "name": s.name, "watermark": s.watermark.as_ref().map(|w| event_json(w.value.0)), "late_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.late)),
         "approval_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.approval)), "files": s.landed.0, "records": s.landed.1, "rejects": s.landed.2,
-        "last_landed": s.last.map(ingest_json), "idle": s.idle })
+        "last_landed": s.last.map(ingest_json), "idle": s.idle,
+        "lateness": s.lateness.iter().map(|(end, records)| json!({ "behind_us_max": (*end != i64::MAX).then_some(end), "records": records })).collect::<Vec<_>>() })
 }
 
 fn dataset_json(d: &DatasetStatus) -> Value {
@@ -119,7 +152,8 @@ fn dataset_json(d: &DatasetStatus) -> Value {
         json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
             "transform_digest": p.published.transform_digest, "input_snapshot": p.published.input_snapshot, "published_snapshot": p.published.published_snapshot })
     };
-    json!({ "name": d.name, "source": d.source, "transform": d.transform.to_string(), "buildable": d.buildable,
+    let input = |i: &InputState| json!({ "source": i.source, "watermark": i.stands.map(|s| event_json(s.watermark.0)), "set_aside": aside(i) });
+    json!({ "name": d.name, "inputs": d.inputs.iter().map(input).collect::<Vec<_>>(), "watermark": d.stand.map(|s| event_json(s.watermark.0)), "transform": d.transform.to_string(), "buildable": d.buildable,
         "partitions": d.partitions.iter().map(partition).collect::<Vec<_>>(), "waiting": queue_json(&d.waiting) })
 }
 

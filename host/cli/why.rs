@@ -81,7 +81,7 @@ fn story(run: &RunRow, p: &PartitionRecord) -> String {
     }
     if m.kind != Kind::Rollback {
         text += &format!("\n              {} ({}) read {}", m.recipe.transform, m.recipe.transform_digest.short(), count(p.records as i64, "record"));
-        for (n, what) in [(p.late, "late"), (p.duplicates, "duplicate"), (p.conflicts, "in conflict")] {
+        for (n, what) in [(p.late, "late"), (p.duplicates, "duplicate"), (p.conflicts, "in conflict"), (p.moved, "moved to another partition")] {
             text += &if n > 0 { format!(", {n} {what}") } else { String::new() };
         }
     }

@@ -70,7 +70,7 @@ struct ColumnText {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct DatasetText {
-    input: Text,
+    input: Spanned<Inputs>,
     #[serde(default)]
     lookups: IndexMap<String, Text>,
     transform: Text,
@@ -115,6 +115,14 @@ struct CheckText {
     tolerance: Option<Scalar>,
     values: Option<Vec<Scalar>>,
     sql: Option<String>,
+}
+
+/// One name, or a list of them.
+#[derive(Deserialize, Clone)]
+#[serde(untagged)]
+enum Inputs {
+    One(String),
+    Many(Vec<String>),
 }
 
 /// A TOML value that is used as text.
@@ -369,23 +377,30 @@ impl Reader<'_> {
                 None,
             ));
         }
-        let source_of = |text: &Text| -> Result<&Source, ConfigError> {
-            sources.get(text.as_ref()).ok_or_else(|| {
-                let unknown = Unknown::new("source", text.as_ref(), sources.keys());
-                self.error(text.span(), unknown.to_string(), Some(unknown.hint))
+        let source_of = |name: &str, span: Range<usize>| -> Result<&Source, ConfigError> {
+            sources.get(name).ok_or_else(|| {
+                let unknown = Unknown::new("source", name, sources.keys());
+                self.error(span, unknown.to_string(), Some(unknown.hint))
             })
         };
-        let source = source_of(&d.input)?;
+        let named = match d.input.get_ref() {
+            Inputs::One(name) => std::slice::from_ref(name),
+            Inputs::Many(names) => names.as_slice(),
+        };
+        let inputs = named.iter().map(|name| source_of(name, d.input.span())).collect::<Result<Vec<_>, _>>()?;
+        if inputs.is_empty() || (1..named.len()).any(|i| named[..i].contains(&named[i])) {
+            return Err(self.error(d.input.span(), "input needs at least one source, and each only once", None));
+        }
         let mut lookups = IndexMap::new();
         for (input, text) in &d.lookups {
-            lookups.insert(input.clone(), source_of(text)?.name.clone());
+            lookups.insert(input.clone(), source_of(text.as_ref(), text.span())?.name.clone());
         }
         let grains = [("hour", Grain::Hour), ("day", Grain::Day), ("week", Grain::Week), ("month", Grain::Month), ("year", Grain::Year)];
         let dedup = match &d.dedup {
             None => None,
             Some(dedup) => {
-                let columns = || source.columns.iter().map(|c| c.name.as_str()).chain([envelope::RECORD_ID]);
-                for column in &dedup.key {
+                for (column, source) in dedup.key.iter().flat_map(|c| inputs.iter().map(move |s| (c, s))) {
+                    let columns = || source.columns.iter().map(|c| c.name.as_str()).chain([envelope::RECORD_ID]);
                     if !columns().any(|c| c == column.as_ref()) {
                         return Err(self.unknown_column(column, columns()));
                     }
@@ -405,7 +420,7 @@ impl Reader<'_> {
         self.choice(&d.on_row_failure, &[("fail", ())], ())?;
         Ok(Dataset {
             name: dataset,
-            input: source.name.clone(),
+            inputs: inputs.iter().map(|s| s.name.clone()).collect(),
             lookups,
             transform: self.value(&d.transform, TransformRef::parse, "a transform (like customer-totals@1.0.0)")?,
             params: d.params.iter().map(|(k, v)| (k.clone(), v.text())).collect(),

@@ -3,14 +3,17 @@
 
 use super::{Counts, Job, Layout, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
 use crate::{
+    config::Keep,
     dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
     id::Digest,
     manifest::Timings,
+    moves::counts,
     query::sort_spilled,
     raw::{BATCH_ROWS, RawBatch, RawInput, RawScan, Router},
     schema::{DataType, Field, envelope},
     store::Store,
     time::EventTime,
+    window::Window,
 };
 use arrow::{
     array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch},
@@ -18,7 +21,7 @@ use arrow::{
     datatypes::Int64Type,
 };
 use sha2::{Digest as _, Sha256};
-use std::{rc::Rc, time::Instant};
+use std::{collections::HashMap, rc::Rc, time::Instant};
 
 /// The records of one partition, in arrival order.
 pub(crate) struct PartitionInput<'s> {
@@ -99,18 +102,28 @@ pub(crate) fn read<'s>(
 /// The raw rows of a task's partitions, and of nothing else, filtered.
 struct Filtered<'s> {
     job: &'s Job<'s>,
-    scan: RawScan<'s>,
+    /// One table after the other: arrival order is compared, and not trusted.
+    scans: std::iter::Peekable<std::vec::IntoIter<RawScan<'s>>>,
+    scan_ns: u64,
     router: Router,
 }
 
 impl<'s> Filtered<'s> {
     fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
         let windows: Vec<_> = task.partitions.iter().map(|p| p.window).collect();
-        Filtered { job, scan: job.raw.scan(job.store, columns, windows.clone()), router: Router::new(windows) }
+        let scans: Vec<RawScan> = job.raw.iter().map(|r| r.scan(job.store, columns, windows.clone())).collect();
+        Filtered { job, scans: scans.into_iter().peekable(), scan_ns: 0, router: Router::new(windows) }
     }
 
     fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
-        let Some(batch) = self.scan.next().transpose()? else { return Ok(None) };
+        let batch = loop {
+            let Some(scan) = self.scans.peek_mut() else { return Ok(None) };
+            if let Some(batch) = scan.next().transpose()? {
+                break batch;
+            }
+            self.scan_ns += scan.scan_ns();
+            self.scans.next();
+        };
         // First the window, then the filter: whether it fails on a row must not depend on which rows share its page.
         let inside: BooleanArray = batch.times.values().iter().map(|at| Some(self.router.find(EventTime(*at)).is_some())).collect();
         let batch = if inside.true_count() == inside.len() { batch } else { batch.filter(&inside)? };
@@ -141,7 +154,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
             blocks.push(batch);
         }
     }
-    let scan_ms = filtered.scan.scan_ns() as f64 / 1e6;
+    let scan_ms = filtered.scan_ns as f64 / 1e6;
     timings.scan_ms += scan_ms;
     let blocks = Rc::new(blocks);
     let hashes: Vec<Vec<Option<KeyHash>>> = match &job.recipe.dedup {
@@ -149,7 +162,9 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
         None => Vec::new(),
     };
     let mut inputs = Vec::with_capacity(places.len());
-    for (mut places, mut counts) in places.into_iter().zip(counts) {
+    for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
+        let elsewhere = Elsewhere::of(job, layout.record_id, partition.window);
+        elsewhere.leave_out(&mut places, &mut counts, |(b, r)| (&blocks[b as usize], r as usize));
         let arrival = |(b, r): (u32, u32)| -> Arrival {
             let block = &blocks[b as usize];
             (block.snapshots.value(r as usize), block.seq.value(r as usize))
@@ -171,6 +186,42 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     Ok(inputs)
 }
 
+/// The records of one partition whose ids also stand in another one.
+struct Elsewhere<'j> {
+    keep: Keep,
+    column: usize,
+    bounds: HashMap<&'j str, Arrival>,
+}
+
+impl<'j> Elsewhere<'j> {
+    fn of(job: &'j Job, column: Option<usize>, window: Window) -> Elsewhere<'j> {
+        match (column, &job.recipe.dedup) {
+            (Some(column), Some(rule)) => Elsewhere { keep: rule.keep, column, bounds: job.moved.outside(window, rule.keep) },
+            _ => Elsewhere { keep: Keep::LatestIngested, column: 0, bounds: HashMap::new() },
+        }
+    }
+
+    /// Returns whether a record of the partition counts.
+    fn counts(&self, batch: &RawBatch, row: usize) -> bool {
+        if self.bounds.is_empty() {
+            return true;
+        }
+        let id = batch.columns.column(self.column).as_string::<i32>().value(row);
+        self.bounds.get(id).is_none_or(|outside| counts(self.keep, (batch.snapshots.value(row), batch.seq.value(row)), *outside))
+    }
+
+    fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, counts: &mut Counts, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) {
+        if !self.bounds.is_empty() {
+            let before = places.len();
+            places.retain(|place| {
+                let (batch, row) = at(*place);
+                self.counts(batch, row)
+            });
+            counts.moved = (before - places.len()) as u64;
+        }
+    }
+}
+
 /// Memory of one entry of the dedup table, with its share of empty places.
 const DEDUP_ENTRY_BYTES: u64 = 96;
 
@@ -185,7 +236,9 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
     let parts = job.recipe.dedup.as_ref().map_or(1, |_| (task.records * DEDUP_ENTRY_BYTES).div_ceil(budget).max(1));
     for part in 0..parts {
         // Key columns first; the filter's follow because the layout has them all and Parquet skips what is not asked.
-        let mut filtered = Filtered::new(job, &key_columns(job, layout), task);
+        let columns = key_columns(job, layout);
+        let mut filtered = Filtered::new(job, &columns, task);
+        let elsewhere = Elsewhere::of(job, layout.record_id.and_then(|_| columns.iter().position(|c| c.name == envelope::RECORD_ID)), window);
         let key: Vec<(usize, Field)> = layout.key.iter().enumerate().map(|(i, (_, f))| (i, f.clone())).collect();
         let mut dedup = job.recipe.dedup.as_ref().map(|rule| Deduplicator::new(rule, 0));
         let (mut ordinal, mut last) = (0u64, (i64::MIN, i64::MIN));
@@ -202,7 +255,10 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
                     in_order &= arrival > last;
                     last = arrival;
                 }
+                let counted = elsewhere.counts(&batch, row);
+                counts.moved += (part == 0 && !counted) as u64;
                 if let Some(dedup) = &mut dedup
+                    && counted
                     && hashes[row].map_or(row as u64 % parts, |h| h.part(parts)) == part
                 {
                     dedup.add(hashes[row], ordinal, arrival, batch.payload.value(row));
@@ -210,7 +266,7 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
                 ordinal += 1;
             }
         }
-        timings.scan_ms += filtered.scan.scan_ns() as f64 / 1e6;
+        timings.scan_ms += filtered.scan_ns as f64 / 1e6;
         if let Some(dedup) = dedup {
             counts.duplicates += dedup.duplicates;
             counts.conflicts += dedup.conflicts;
@@ -229,8 +285,9 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
 
 fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {
     let mut columns: Vec<Field> = layout.key.iter().map(|(_, f)| f.clone()).collect();
-    for name in job.filter.iter().flat_map(|f| f.columns()) {
-        if let Some(field) = layout.columns.iter().find(|c| c.name == *name && !columns.contains(c)) {
+    let record_id = layout.record_id.map(|i| layout.columns[i].name.as_str());
+    for name in job.filter.iter().flat_map(|f| f.columns()).map(String::as_str).chain(record_id) {
+        if let Some(field) = layout.columns.iter().find(|c| c.name == name && !columns.contains(c)) {
             columns.push(field.clone());
         }
     }
@@ -240,7 +297,7 @@ fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {
 /// The survivors of one large partition, in the order of the files.
 struct Stream<'s> {
     filtered: Filtered<'s>,
-    window: crate::window::Window,
+    window: Window,
     survivors: Option<Vec<u64>>,
     ordinal: u64,
 }

@@ -2,11 +2,11 @@
 //! Never moves a watermark by itself and never looks at a payload. All records of a file meet the same cutoffs.
 
 use crate::{
-    catalog::{QueueRow, SLOT_US, Slot},
+    catalog::{QueueKind, QueueRow, SLOT_US, Slot},
     id::SnapshotId,
     schema::envelope,
     time::{EventTime, IngestTime},
-    watermark::{Cutoffs, Policy, Punctuality, Tier, Watermark},
+    watermark::{InputState, Policy, Stand, Tier, Watermark, lateness_bucket},
     window::{Calendar, Window},
 };
 use std::collections::BTreeMap;
@@ -28,10 +28,24 @@ pub struct FileCounts {
     latest: Option<EventTime>,
 }
 
-struct Target {
-    dataset: String,
-    calendar: Calendar,
-    current: Option<Window>,
+/// A dataset whose partitions late records are queued for.
+pub(super) struct Target {
+    pub(super) dataset: String,
+    pub(super) calendar: Calendar,
+    /// The other sources that it is made of, and how far it was complete. Without others the source's own cutoffs hold.
+    pub(super) others: Vec<InputState>,
+    pub(super) joint: Option<Stand>,
+    pub(super) current: Option<Window>,
+}
+
+impl Target {
+    /// Brings the dataset's own cutoffs up to where its sources stand.
+    pub(super) fn follow(&mut self, own: &InputState) {
+        if !self.others.is_empty() {
+            let inputs: Vec<InputState> = self.others.iter().chain([own]).cloned().collect();
+            self.joint = Stand::of_all(&inputs, self.joint);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -46,25 +60,28 @@ struct Late {
 pub(super) struct Classifier {
     policy: Policy,
     future_after: EventTime,
-    watermark: Option<Watermark>,
-    cutoffs: Option<Cutoffs>,
+    own: InputState,
     targets: Vec<Target>,
+    /// Whether a target has cutoffs of its own.
+    joint: bool,
     slots: BTreeMap<i64, Slot>,
+    lateness: BTreeMap<i64, i64>,
     queue: Vec<QueueRow>,
     file: FileCounts,
     late: BTreeMap<(usize, EventTime, Tier), Late>,
 }
 
 impl Classifier {
-    pub(super) fn new(policy: Policy, now: IngestTime, watermark: Option<Watermark>, datasets: Vec<(String, Calendar)>) -> Classifier {
-        let target = |(dataset, calendar)| Target { dataset, calendar, current: None };
+    pub(super) fn new(policy: Policy, now: IngestTime, own: InputState, mut targets: Vec<Target>) -> Classifier {
+        targets.iter_mut().for_each(|t| t.follow(&own));
         Classifier {
             policy,
             future_after: policy.future_after(now),
-            watermark,
-            cutoffs: watermark.map(|w| w.cutoffs(&policy)),
-            targets: datasets.into_iter().map(target).collect(),
+            own,
+            joint: targets.iter().any(|t| !t.others.is_empty()),
+            targets,
             slots: BTreeMap::new(),
+            lateness: BTreeMap::new(),
             queue: Vec::new(),
             file: FileCounts::default(),
             late: BTreeMap::new(),
@@ -74,7 +91,6 @@ impl Classifier {
     /// Returns the flags of a record at `at`, and counts it.
     pub(super) fn record(&mut self, at: EventTime) -> i32 {
         let future = at > self.future_after;
-        let punctuality = self.cutoffs.map_or(Punctuality::OnTime, |c| c.classify(at));
         let counts = &mut self.file;
         counts.events = Some(counts.events.map_or((at, at), |(a, b)| (a.min(at), b.max(at))));
         if future {
@@ -83,40 +99,59 @@ impl Classifier {
             counts.latest = counts.latest.max(Some(at));
         }
         let start = EventTime(at.0.div_euclid(SLOT_US) * SLOT_US);
+        let tier = self.late(at);
         let slot = self.slots.entry(start.0).or_insert(Slot { start, snapshot: SnapshotId(0), records: 0, late: 0, future: 0 });
         slot.records += 1;
-        match punctuality {
-            Punctuality::OnTime => {
+        match tier {
+            None => {
                 slot.future += future as i64;
                 self.file.on_time += 1;
                 if future { envelope::FUTURE } else { 0 }
             }
-            Punctuality::Late(tier) => {
+            Some(tier) => {
                 slot.late += 1;
                 match tier {
                     Tier::Repair => self.file.repair += 1,
                     Tier::Approval => self.file.approval += 1,
                 }
-                self.queue_late(at, tier);
                 envelope::LATE
             }
         }
     }
 
-    fn queue_late(&mut self, at: EventTime, tier: Tier) {
-        let late_us = self.watermark.map_or(0, |w| w.0.0 - at.0);
-        for (i, target) in self.targets.iter_mut().enumerate() {
-            let window = target.current.filter(|w| w.contains(at)).unwrap_or_else(|| target.calendar.at(at));
-            target.current = Some(window);
-            let late = self.late.entry((i, window.start(), tier)).or_default();
-            if late.name.is_none() {
-                late.name = Some((target.calendar.name(&window), window));
-                late.least_us = late_us;
-            }
-            late.records += 1;
-            late.least_us = late.least_us.min(late_us);
-            late.most_us = late.most_us.max(late_us);
+    /// Queues a late record, and returns its tier: the one of its source, or the worst one that it has in a dataset of several sources.
+    fn late(&mut self, at: EventTime) -> Option<Tier> {
+        let own = self.own.stands;
+        if let Some(stand) = own
+            && at < stand.watermark.0
+        {
+            *self.lateness.entry(lateness_bucket(stand.watermark.0.0 - at.0)).or_default() += 1;
         }
+        let mut worst = own.and_then(|s| s.cutoffs.late_tier(at));
+        if worst.is_none() && !self.joint {
+            return None;
+        }
+        for i in 0..self.targets.len() {
+            let stand = if self.targets[i].others.is_empty() { own } else { self.targets[i].joint };
+            let Some((stand, tier)) = stand.and_then(|s| Some((s, s.cutoffs.late_tier(at)?))) else { continue };
+            worst = worst.max(Some(tier));
+            self.queue_late(i, at, tier, stand.watermark.0.0 - at.0);
+        }
+        worst
+    }
+
+    fn queue_late(&mut self, i: usize, at: EventTime, tier: Tier, late_us: i64) {
+        let target = &mut self.targets[i];
+        let window = target.current.filter(|w| w.contains(at)).unwrap_or_else(|| target.calendar.at(at));
+        target.current = Some(window);
+        let late = self.late.entry((i, window.start(), tier)).or_default();
+        if late.name.is_none() {
+            late.name = Some((target.calendar.name(&window), window));
+            late.least_us = late_us;
+        }
+        late.records += 1;
+        late.least_us = late.least_us.min(late_us);
+        late.most_us = late.most_us.max(late_us);
     }
 
     /// Ends a file: its late records are queued, and only now it moves the watermark.
@@ -129,6 +164,7 @@ impl Classifier {
                 window,
                 snapshot: SnapshotId(0),
                 file: file.into(),
+                kind: QueueKind::Late,
                 tier: tier.name().into(),
                 records: late.records,
                 least_late_us: late.least_us,
@@ -137,17 +173,29 @@ impl Classifier {
         }
         let counts = std::mem::take(&mut self.file);
         if let Some(latest) = counts.latest {
-            let watermark = Watermark::advance(self.watermark, latest, &self.policy);
-            (self.watermark, self.cutoffs) = (Some(watermark), Some(watermark.cutoffs(&self.policy)));
+            let watermark = Watermark::advance(self.own.stands.map(|s| s.watermark), latest, &self.policy);
+            self.own = InputState { stands: Some(watermark.stand(&self.policy)), idle: false, ..self.own.clone() };
+            self.targets.iter_mut().for_each(|t| t.follow(&self.own));
         }
         counts
     }
 
-    pub(super) fn watermark(&self) -> Option<(Watermark, Cutoffs)> {
-        self.watermark.zip(self.cutoffs)
+    pub(super) fn stands(&self) -> Option<Stand> {
+        self.own.stands
     }
 
-    pub(super) fn finish(self) -> (Vec<Slot>, Vec<QueueRow>) {
-        (self.slots.into_values().collect(), self.queue)
+    pub(super) fn finish(self) -> Classified {
+        let joint = self.targets.into_iter().filter(|t| !t.others.is_empty()).filter_map(|t| Some((t.dataset, t.joint?)));
+        Classified { slots: self.slots.into_values().collect(), queue: self.queue, lateness: self.lateness, joint: joint.collect() }
     }
+}
+
+/// What an ingest found out about its records.
+pub(super) struct Classified {
+    pub(super) slots: Vec<Slot>,
+    pub(super) queue: Vec<QueueRow>,
+    /// Records by how long before the watermark they happened: see [`lateness_bucket`].
+    pub(super) lateness: BTreeMap<i64, i64>,
+    /// How far datasets of several sources are complete.
+    pub(super) joint: Vec<(String, Stand)>,
 }

@@ -9,6 +9,7 @@ use crate::{
     execute::ExecuteError,
     id::{Digest, RunId, SnapshotId},
     ingest::IngestError,
+    moves::MovesError,
     plan::PlanError,
     publish::PublishError,
     query::QueryError,
@@ -66,6 +67,8 @@ pub enum Error {
     Recover(#[from] RecoverError),
     #[error(transparent)]
     Ingest(#[from] IngestError),
+    #[error(transparent)]
+    Moves(#[from] MovesError),
     #[error(transparent)]
     Window(#[from] WindowError),
     #[error(transparent)]

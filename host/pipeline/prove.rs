@@ -157,10 +157,12 @@ impl Workshop {
     fn recompute(&mut self, old: &Manifest, owner: &str, progress: &dyn Progress) -> Result<(Vec<Computed>, Timings), Error> {
         let recipe = old.recipe.clone();
         let transform = self.load(recipe.transform_digest)?;
-        let slots = self.catalog.read(|v| v.slots(&recipe.source, recipe.input_snapshot, None))?;
+        let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
         let records = records_by_partition(recipe.calendar(), &slots);
         let partitions = planned(old)?;
-        let prepared = self.prepare(recipe, transform, &without_checks(old)?)?;
+        let (Some(first), Some(last)) = (partitions.first(), partitions.last()) else { return Ok(Default::default()) };
+        let hull = Window::new(first.window.start(), last.window.end())?;
+        let prepared = self.prepare(recipe, transform, &without_checks(old)?, hull)?;
         let limits = (self.options.memory_bytes, self.options.workers);
         compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress)
     }
@@ -199,7 +201,7 @@ impl Workshop {
     /// What the ingests counted, against what the rerun read: two independent counts.
     fn late_proof(&mut self, old: &Manifest, computed: &[Computed]) -> Result<LateProof, Error> {
         let recipe = &old.recipe;
-        let slots = self.catalog.read(|v| v.slots(&recipe.source, recipe.input_snapshot, None))?;
+        let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
         let mut windows: Vec<Window> = planned(old)?.into_iter().map(|p| p.window).collect();
         windows.sort();
         let mut router = crate::raw::Router::new(windows);
@@ -267,7 +269,7 @@ fn without_checks(old: &Manifest) -> Result<Dataset, Error> {
     let r = &old.recipe;
     Ok(Dataset {
         name: r.dataset.clone(),
-        input: r.source.clone(),
+        inputs: r.sources.clone(),
         lookups: r.lookups.clone(),
         transform: TransformRef::parse(&r.transform).ok_or_else(|| Error::Internal(format!("{:?} is pinned as a transform", r.transform)))?,
         params: r.parameters.clone(),

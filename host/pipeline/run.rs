@@ -10,6 +10,7 @@ use crate::{
     execute::{self, Job, Progress, cut, execute, output_fields, read_lookup},
     id::{RunId, SnapshotId},
     manifest::{InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
+    moves::{self, Moved},
     plan::{Plan, PlannedPartition, Reason, plan, records_by_partition},
     publish::{self, PublishError},
     query::{Aggregate, Filter},
@@ -70,7 +71,8 @@ pub struct RunResult {
 pub(super) struct Prepared {
     pub(super) recipe: Recipe,
     pub(super) transform: Transform,
-    pub(super) raw: RawInput,
+    pub(super) raw: Vec<RawInput>,
+    moved: Moved,
     lookups: Vec<(u32, Vec<arrow::array::RecordBatch>)>,
     filter: Option<Filter>,
     balances: Vec<(Aggregate, Aggregate)>,
@@ -97,13 +99,18 @@ impl Workshop {
             }
             return Ok(RunResult { plan, manifest: None });
         }
+        if let (true, Some(stand)) = (dataset.inputs.len() > 1, facts.stand) {
+            self.catalog.record(|r| r.put_joint(&dataset.name, &stand))?;
+        }
         let began = Instant::now();
         let now = self.options.clock.now();
         let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
         recipe.filter = request.filter.clone();
+        recipe.follows = moves::follows(&self.project, &dataset);
         let transform = self.load(row.digest)?;
         fit(&self.project, &dataset, transform.descriptor(), &mut recipe)?;
-        let prepared = self.prepare(recipe, transform, &dataset)?;
+        let hull = plan.window.ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
+        let prepared = self.prepare(recipe, transform, &dataset, hull)?;
         let records = records_by_partition(facts.calendar, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
         let prior: Vec<PublishedRow> = facts
@@ -125,18 +132,23 @@ impl Workshop {
     /// A published dataset keeps its cut: daily and monthly partitions side by side would count rows twice.
     pub(super) fn refuse_recut(&mut self, dataset: &Dataset) -> Result<(), Error> {
         let Some(was) = self.catalog.read(|v| v.dataset(&dataset.name))? else { return Ok(()) };
-        let declared = (dataset.input.as_str(), dataset.grain.to_string(), dataset.time_zone.name());
-        if (was.source.as_str(), was.grain.clone(), was.time_zone.as_str()) == declared {
+        let declared = (&dataset.inputs, dataset.grain.to_string(), dataset.time_zone.name());
+        if (&was.sources, was.grain.clone(), was.time_zone.as_str()) == declared {
             return Ok(());
         }
-        let published = format!("by {} in {} from {}", was.grain, was.time_zone, was.source);
-        Err(Error::Recut { dataset: dataset.name.clone(), published, declared: format!("by {} in {} from {}", declared.1, declared.2, declared.0) })
+        let published = format!("by {} in {} from {}", was.grain, was.time_zone, was.sources.join(", "));
+        Err(Error::Recut {
+            dataset: dataset.name.clone(),
+            published,
+            declared: format!("by {} in {} from {}", declared.1, declared.2, declared.0.join(", ")),
+        })
     }
 
     /// Loads and compiles what a recipe names.
-    pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset) -> Result<Prepared, Error> {
-        let raw = self.raw_input(&recipe.source, recipe.input_snapshot)?;
-        let fields = raw.table.fields();
+    pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset, hull: Window) -> Result<Prepared, Error> {
+        let raw = self.raw_inputs(&recipe)?;
+        let moved = self.moved(&recipe, dataset, hull)?;
+        let fields = raw[0].table.fields();
         let filter = recipe.filter.as_deref().map(|sql| Filter::parse(sql, &fields)).transpose()?;
         let output = transform.descriptor().output.clone();
         let mut balances = Vec::new();
@@ -151,7 +163,30 @@ impl Workshop {
             let raw = self.raw_input(source, recipe.input_snapshot)?;
             lookups.push((i as u32, read_lookup(&self.store, &raw, &input.fields)?));
         }
-        Ok(Prepared { recipe, transform, raw, lookups, filter, balances })
+        Ok(Prepared { recipe, transform, raw, moved, lookups, filter, balances })
+    }
+
+    /// What moved into or out of the window, where the dataset follows its records.
+    fn moved(&mut self, recipe: &Recipe, dataset: &Dataset, hull: Window) -> Result<Moved, Error> {
+        if !recipe.follows {
+            return Ok(Moved::default());
+        }
+        moves::catch_up(&self.store, &mut self.catalog, &self.project, dataset)?;
+        Ok(self.catalog.read(|v| Moved::read(&v, &recipe.sources, hull, recipe.input_snapshot))?)
+    }
+
+    /// The windowed input: a source that has not landed anything yet has nothing to read, as long as another one has.
+    fn raw_inputs(&mut self, recipe: &Recipe) -> Result<Vec<RawInput>, Error> {
+        let mut raw = Vec::new();
+        let mut missing = None;
+        for source in &recipe.sources {
+            match self.raw_input(source, recipe.input_snapshot) {
+                Ok(input) => raw.push(input),
+                Err(e @ Error::NoInput { .. }) => missing = missing.or(Some(e)),
+                Err(e) => return Err(e),
+            }
+        }
+        if raw.is_empty() { Err(missing.unwrap_or_else(|| Error::Internal("a recipe without a source".into()))) } else { Ok(raw) }
     }
 
     fn raw_input(&mut self, source: &str, snapshot: SnapshotId) -> Result<RawInput, Error> {
@@ -172,7 +207,7 @@ impl Workshop {
         partitions: &[PlannedPartition],
     ) -> Result<(Manifest, Claim), Error> {
         let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
-        let inputs = prepared.raw.files.iter().filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
+        let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
         let versions = self.versions()?;
         let started = self.options.clock.now();
         let planned = |p: &PlannedPartition| PartitionRecord {
@@ -393,6 +428,7 @@ pub(super) fn compute(
         recipe: &prepared.recipe,
         transform: &prepared.transform,
         raw: &prepared.raw,
+        moved: &prepared.moved,
         lookups: &prepared.lookups,
         filter: prepared.filter.as_ref(),
         balances: &prepared.balances,
@@ -401,7 +437,8 @@ pub(super) fn compute(
         memory_bytes,
         workers,
     };
-    let row_bytes = prepared.raw.row_bytes(store, &execute::scanned_columns(&job))?;
+    let columns = execute::scanned_columns(&job);
+    let row_bytes = prepared.raw.iter().map(|r| r.row_bytes(store, &columns)).collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or(0);
     let tasks = cut(expected, row_bytes, memory_bytes, workers);
     Ok(execute(&job, &tasks, progress)?)
 }
@@ -445,8 +482,9 @@ fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe
             return Err(refuse(format!("the key column {key:?} is not in the output"), hint));
         }
     }
-    let source = project.source(&dataset.input)?;
-    fit_input(source, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
+    for source in &dataset.inputs {
+        fit_input(project.source(source)?, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
+    }
     for input in &d.inputs[1..] {
         let Some(name) = dataset.lookups.get(&input.name) else {
             return Err(refuse(

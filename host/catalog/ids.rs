@@ -1,0 +1,330 @@
+//! The index of record ids: which 64-bit hashes of ids stand in which quarters of an hour, in a database of its own.
+//! Never holds anything that the raw rows do not: lost or damaged, it is built again from them.
+//! `moves` fills and asks it. Sorted runs, merged as they grow (a log-structured merge tree), in blocks of one row each.
+
+use super::CatalogError;
+use crate::{id::SnapshotId, store::Store};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::{collections::HashMap, iter::Peekable};
+
+/// The index's file in a warehouse.
+pub const IDS_FILE: &str = "ids.sqlite";
+
+/// Entries of a block; all entries of one hash share a block.
+const BLOCK: usize = 1024;
+/// Bytes of an entry: the hash, then the slot, little-endian.
+const ENTRY: usize = 12;
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS scope(name VARCHAR PRIMARY KEY, upto BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS run(id INTEGER PRIMARY KEY, scope VARCHAR NOT NULL, entries BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS block(run BIGINT NOT NULL, first BIGINT NOT NULL, entries BLOB NOT NULL);
+CREATE INDEX IF NOT EXISTS block_of ON block(run, first);
+";
+
+/// A hash and a slot.
+pub type IdEntry = (u64, i32);
+
+/// The index of one warehouse.
+pub struct IdIndex {
+    connection: Connection,
+}
+
+/// The index in the changing: one transaction.
+pub struct IdChange<'i> {
+    tx: rusqlite::Transaction<'i>,
+    scope: String,
+    /// Rows of snapshots up to this one are in it.
+    pub upto: SnapshotId,
+}
+
+impl IdIndex {
+    /// Opens the index of a warehouse. One that is missing or damaged is begun anew.
+    ///
+    /// # Errors
+    /// The folder is not writable.
+    pub fn open(store: &Store) -> Result<IdIndex, CatalogError> {
+        let open = || -> Result<Connection, rusqlite::Error> {
+            let connection = Connection::open(store.path(IDS_FILE))?;
+            connection.busy_timeout(super::BUSY)?;
+            connection.pragma_update(None, "journal_mode", "WAL")?;
+            connection.pragma_update(None, "synchronous", "NORMAL")?;
+            connection.execute_batch(SCHEMA)?;
+            Ok(connection)
+        };
+        let connection = match open() {
+            Err(e) if damage(&e) => {
+                IdIndex::remove(store)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        Ok(IdIndex { connection })
+    }
+
+    /// Throws the index away.
+    ///
+    /// # Errors
+    /// The folder is not writable.
+    pub fn remove(store: &Store) -> Result<(), CatalogError> {
+        for file in ["", "-wal", "-shm"].map(|suffix| format!("{IDS_FILE}{suffix}")).iter().filter(|f| store.exists(f)) {
+            store.remove(file)?;
+        }
+        Ok(())
+    }
+
+    /// Begins a change of the ids of `scope`.
+    ///
+    /// # Errors
+    /// The index cannot be written.
+    pub fn begin(&mut self, scope: &str) -> Result<IdChange<'_>, CatalogError> {
+        let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let upto = tx.query_row("SELECT upto FROM scope WHERE name = ?1", [scope], |r| r.get(0)).optional()?;
+        Ok(IdChange { tx, scope: scope.into(), upto: SnapshotId(upto.unwrap_or(-1)) })
+    }
+}
+
+impl CatalogError {
+    /// Returns whether a database file is none, or no longer one.
+    pub fn is_damage(&self) -> bool {
+        matches!(self, CatalogError::Sqlite(e) if damage(e))
+    }
+}
+
+fn damage(e: &rusqlite::Error) -> bool {
+    use rusqlite::ErrorCode::{DatabaseCorrupt, NotADatabase};
+    matches!(e.sqlite_error_code(), Some(DatabaseCorrupt | NotADatabase))
+}
+
+impl IdChange<'_> {
+    /// Adds entries, which are taken out of `new`. Hashes that then stand in several slots come into `several`, with all their slots.
+    ///
+    /// # Errors
+    /// The index cannot be read or written.
+    pub fn add(&self, new: &mut Vec<IdEntry>, several: &mut HashMap<u64, Vec<i32>>) -> Result<(), CatalogError> {
+        if new.is_empty() {
+            return Ok(());
+        }
+        new.sort_unstable();
+        new.dedup();
+        let mut note = |entries: &[IdEntry], known: &[IdEntry]| {
+            let (hash, first) = entries[0];
+            if entries.iter().chain(known).any(|e| e.1 != first) {
+                let slots = several.entry(hash).or_default();
+                slots.extend(entries.iter().chain(known).map(|e| e.1));
+                slots.sort_unstable();
+                slots.dedup();
+            }
+        };
+        new.chunk_by(|a, b| a.0 == b.0).for_each(|entries| note(entries, &[]));
+        for (run, _) in self.runs()? {
+            self.probe(run, new, &mut note)?;
+        }
+        self.insert(new)?;
+        new.clear();
+        Ok(())
+    }
+
+    /// Keeps what was added: everything up to `upto` is in it.
+    ///
+    /// # Errors
+    /// The index cannot be written.
+    pub fn commit(self, upto: SnapshotId) -> Result<(), CatalogError> {
+        self.tx.execute("INSERT OR REPLACE INTO scope VALUES (?1, ?2)", params![self.scope, upto.0])?;
+        Ok(self.tx.commit()?)
+    }
+
+    /// The runs of the scope with their sizes, oldest first.
+    fn runs(&self) -> Result<Vec<(i64, i64)>, CatalogError> {
+        let mut statement = self.tx.prepare_cached("SELECT id, entries FROM run WHERE scope = ?1 ORDER BY id")?;
+        let rows = statement.query_map([&self.scope], |r| Ok((r.get(0)?, r.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Hands each hash of `new` that `run` has to `found`, with the entries of both.
+    fn probe(&self, run: i64, new: &[IdEntry], found: &mut dyn FnMut(&[IdEntry], &[IdEntry])) -> Result<(), CatalogError> {
+        let mut at = self.tx.prepare_cached("SELECT first, entries FROM block WHERE run = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1")?;
+        let mut after = self.tx.prepare_cached("SELECT first FROM block WHERE run = ?1 AND first > ?2 ORDER BY first LIMIT 1")?;
+        let mut groups = new.chunk_by(|a, b| a.0 == b.0).peekable();
+        while let Some(group) = groups.peek() {
+            let sought = key(group[0].0);
+            let block: Option<(i64, Vec<u8>)> = at.query_row(params![run, sought], |r| Ok((r.get(0)?, r.get(1)?))).optional()?;
+            let next: Option<i64> = after.query_row(params![run, sought], |r| r.get(0)).optional()?;
+            let entries = block.map(|(_, bytes)| decode(&bytes)).unwrap_or_default();
+            // Every hash up to the next block's first can only be in this one.
+            while let Some(group) = groups.next_if(|g| next.is_none_or(|n| key(g[0].0) < n)) {
+                let hash = group[0].0;
+                let from = entries.partition_point(|e| e.0 < hash);
+                let known = &entries[from..from + entries[from..].partition_point(|e| e.0 == hash)];
+                if !known.is_empty() {
+                    found(group, known);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a run, merged with those before it that are not much larger: so there are few runs, and each entry is written few times.
+    fn insert(&self, new: &[IdEntry]) -> Result<(), CatalogError> {
+        let mut merged: Vec<i64> = Vec::new();
+        let mut total = new.len() as i64;
+        for (run, entries) in self.runs()?.into_iter().rev() {
+            if entries >= 2 * total {
+                break;
+            }
+            merged.push(run);
+            total += entries;
+        }
+        self.tx.execute("INSERT INTO run(scope, entries) VALUES (?1, 0)", [&self.scope])?;
+        let id = self.tx.last_insert_rowid();
+        let mut readers = merged.iter().map(|run| Ok(RunReader::open(self, *run)?.peekable())).collect::<Result<Vec<_>, CatalogError>>()?;
+        let mut own = new.iter().copied().peekable();
+        let mut block: Vec<IdEntry> = Vec::with_capacity(BLOCK);
+        let mut written = 0;
+        while let Some(entry) = least(&mut own, &mut readers)? {
+            if block.last() == Some(&entry) {
+                continue;
+            }
+            if block.len() >= BLOCK && block.last().is_some_and(|l| l.0 != entry.0) {
+                self.write(id, &block)?;
+                written += block.len();
+                block.clear();
+            }
+            block.push(entry);
+        }
+        self.write(id, &block)?;
+        written += block.len();
+        drop(readers);
+        self.tx.execute("UPDATE run SET entries = ?2 WHERE id = ?1", params![id, written as i64])?;
+        for run in merged {
+            self.tx.execute("DELETE FROM block WHERE run = ?1", [run])?;
+            self.tx.execute("DELETE FROM run WHERE id = ?1", [run])?;
+        }
+        Ok(())
+    }
+
+    fn write(&self, run: i64, block: &[IdEntry]) -> Result<(), CatalogError> {
+        let Some(first) = block.first() else { return Ok(()) };
+        let bytes: Vec<u8> = block.iter().flat_map(|(h, s)| h.to_le_bytes().into_iter().chain(s.to_le_bytes())).collect();
+        self.tx.prepare_cached("INSERT INTO block VALUES (?1, ?2, ?3)")?.execute(params![run, key(first.0), bytes])?;
+        Ok(())
+    }
+}
+
+/// A hash as SQLite's signed integer, in the same order.
+fn key(hash: u64) -> i64 {
+    (hash ^ (1 << 63)) as i64
+}
+
+fn decode(bytes: &[u8]) -> Vec<IdEntry> {
+    let entry = |e: &[u8]| {
+        let (hash, slot) = e.split_at(8);
+        (u64::from_le_bytes(hash.try_into().unwrap_or_default()), i32::from_le_bytes(slot.try_into().unwrap_or_default()))
+    };
+    bytes.chunks_exact(ENTRY).map(entry).collect()
+}
+
+/// Takes the least entry of all.
+fn least(own: &mut Peekable<impl Iterator<Item = IdEntry>>, readers: &mut [Peekable<RunReader>]) -> Result<Option<IdEntry>, CatalogError> {
+    let mut best: Option<(IdEntry, usize)> = own.peek().map(|e| (*e, usize::MAX));
+    for (i, reader) in readers.iter_mut().enumerate() {
+        match reader.peek() {
+            Some(Ok(e)) if best.is_none_or(|(b, _)| *e < b) => best = Some((*e, i)),
+            Some(Err(_)) => return reader.next().transpose(),
+            _ => {}
+        }
+    }
+    match best {
+        None => Ok(None),
+        Some((_, usize::MAX)) => Ok(own.next()),
+        Some((_, i)) => readers[i].next().transpose(),
+    }
+}
+
+/// The entries of a run, block by block.
+struct RunReader<'c> {
+    change: &'c IdChange<'c>,
+    run: i64,
+    last: Option<i64>,
+    block: std::vec::IntoIter<IdEntry>,
+}
+
+impl<'c> RunReader<'c> {
+    fn open(change: &'c IdChange<'c>, run: i64) -> Result<RunReader<'c>, CatalogError> {
+        let mut reader = RunReader { change, run, last: None, block: Vec::new().into_iter() };
+        reader.turn()?;
+        Ok(reader)
+    }
+
+    fn turn(&mut self) -> Result<(), CatalogError> {
+        let mut statement =
+            self.change.tx.prepare_cached("SELECT first, entries FROM block WHERE run = ?1 AND (?2 IS NULL OR first > ?2) ORDER BY first LIMIT 1")?;
+        let row: Option<(i64, Vec<u8>)> = statement.query_row(params![self.run, self.last], |r| Ok((r.get(0)?, r.get(1)?))).optional()?;
+        if let Some((first, bytes)) = row {
+            (self.last, self.block) = (Some(first), decode(&bytes).into_iter());
+        }
+        Ok(())
+    }
+}
+
+impl Iterator for RunReader<'_> {
+    type Item = Result<IdEntry, CatalogError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if let Some(entry) = self.block.next() {
+            return Some(Ok(entry));
+        }
+        match self.turn() {
+            Ok(()) => self.block.next().map(Ok),
+            Err(e) => Some(Err(e)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn several(index: &mut IdIndex, mut entries: Vec<IdEntry>, upto: i64) -> Vec<(u64, Vec<i32>)> {
+        let change = index.begin("orders").unwrap();
+        let mut found = HashMap::new();
+        change.add(&mut entries, &mut found).unwrap();
+        change.commit(SnapshotId(upto)).unwrap();
+        let mut found: Vec<_> = found.into_iter().collect();
+        found.sort();
+        found
+    }
+
+    #[test]
+    fn a_hash_in_two_slots_is_found_whenever_they_came() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let mut index = IdIndex::open(&store).unwrap();
+        assert_eq!(several(&mut index, vec![(7, 1), (9, 1), (7, 2), (7, 1)], 1), [(7, vec![1, 2])]);
+        // Enough for many blocks and several merges, each hash in one slot.
+        for round in 0..20u64 {
+            let entries = (0..3000).map(|i| ((round * 3000 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 << 63, 5)).collect();
+            assert_eq!(several(&mut index, entries, 2 + round as i64), []);
+        }
+        let again = 4711u64.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1 << 63;
+        assert_eq!(several(&mut index, vec![(again, 5), (9, 1)], 30), [], "the same slot is no move");
+        assert_eq!(several(&mut index, vec![(again, 6), (9, -3)], 31), [(9, vec![-3, 1]), (again, vec![5, 6])]);
+        let runs = index.begin("orders").unwrap().runs().unwrap();
+        assert!(runs.len() <= 12, "{runs:?}");
+        assert_eq!(index.begin("orders").unwrap().upto, SnapshotId(31));
+        assert_eq!(index.begin("other").unwrap().upto, SnapshotId(-1));
+    }
+
+    #[test]
+    fn a_damaged_index_is_begun_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        several(&mut IdIndex::open(&store).unwrap(), vec![(7, 1)], 1);
+        std::fs::write(store.path(IDS_FILE), b"this is no database, and never was one, however long it may be").unwrap();
+        for suffix in ["-wal", "-shm"] {
+            std::fs::remove_file(store.path(&format!("{IDS_FILE}{suffix}"))).ok();
+        }
+        let mut index = IdIndex::open(&store).unwrap();
+        assert_eq!(index.begin("orders").unwrap().upto, SnapshotId(-1));
+    }
+}

@@ -1,0 +1,312 @@
+//! Records whose id came again with another event time: they move between partitions, and count once.
+//! Never changes a raw row. What it finds is a function of the raw rows up to a snapshot, so a replay finds the same.
+//! After an ingest and before a plan `pipeline` brings it up to date; `execute` leaves out what counts elsewhere.
+
+use crate::{
+    catalog::{Catalog, CatalogError, IdIndex, MovedRow, OPEN, QueueKind, QueueRow, SLOT_US, View},
+    config::{Dataset, Keep, Project, Source},
+    datafile::DataFileError,
+    dedup::Arrival,
+    id::SnapshotId,
+    raw::{RawBatch, RawInput},
+    schema::{DataType, Field, envelope},
+    store::{Store, StoreError},
+    time::EventTime,
+    watermark::Stand,
+    window::{Calendar, Window},
+};
+use arrow::array::AsArray;
+use siphasher::sip::SipHasher13;
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    hash::Hasher,
+};
+
+/// Why moves could not be found.
+#[derive(Debug, thiserror::Error)]
+pub enum MovesError {
+    /// A raw file is damaged.
+    #[error(transparent)]
+    File(#[from] DataFileError),
+    /// The catalog or the index of ids refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The lock cannot be taken.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Entries of the index that are held before they are written.
+const CHUNK: usize = 4 << 20;
+
+/// Returns whether the records of a dataset are followed from partition to partition: its dedup key is the record id of each of its
+/// sources. Another key may well occur once per partition, like a customer in a daily table.
+pub fn follows(project: &Project, dataset: &Dataset) -> bool {
+    let id_of = |s: &Source| s.record_id.clone();
+    dataset.dedup.as_ref().is_some_and(|d| match d.key.as_slice() {
+        [key] => key == envelope::RECORD_ID || dataset.inputs.iter().all(|i| project.sources.get(i).and_then(id_of).as_deref() == Some(key.as_str())),
+        _ => false,
+    })
+}
+
+/// The name under which the ids of a set of sources are kept.
+pub fn scope(sources: &[String]) -> String {
+    let mut names = sources.to_vec();
+    names.sort();
+    names.join("+")
+}
+
+/// Finds what moved in the records that came since it was last asked, for the sources that `dataset` is made of, and queues the
+/// partitions that lost a record, of every declared dataset over the same sources. Returns what it queued.
+///
+/// # Errors
+/// [`MovesError`].
+/// # After a crash
+/// The next call does it again; what was written stays written once.
+pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, dataset: &Dataset) -> Result<Vec<QueueRow>, MovesError> {
+    let scope = scope(&dataset.inputs);
+    let landed = |v: &View| Ok::<_, CatalogError>((v.moves_upto(&scope)?, v.last_landing(&dataset.inputs)?));
+    let (upto, last) = catalog.read(|v| landed(&v))?;
+    if last.is_none_or(|last| upto >= last) {
+        return Ok(Vec::new());
+    }
+    let _turn = store.lock(&format!("ids-{scope}"))?;
+    let (upto, last) = catalog.read(|v| landed(&v))?;
+    let Some(last) = last.filter(|last| upto < *last) else { return Ok(Vec::new()) };
+    let inputs = catalog.read(|v| {
+        let mut inputs = Vec::new();
+        for source in &dataset.inputs {
+            let Some(table) = v.table(&format!("raw_{source}"), last)? else { continue };
+            let files = v.files(&table, last, table.column_id(envelope::EVENT_TIME))?;
+            inputs.push(RawInput { table, files, snapshot: last });
+        }
+        Ok::<_, CatalogError>(inputs)
+    })?;
+    match index_new(store, catalog, &Search { project, scope: &scope, inputs: &inputs, upto, last }) {
+        Err(MovesError::Catalog(e)) if e.is_damage() => {
+            IdIndex::remove(store)?;
+            index_new(store, catalog, &Search { project, scope: &scope, inputs: &inputs, upto, last })
+        }
+        done => done,
+    }
+}
+
+/// One look for moves.
+struct Search<'s> {
+    project: &'s Project,
+    scope: &'s str,
+    inputs: &'s [RawInput],
+    /// What was known before.
+    upto: SnapshotId,
+    /// What will be known.
+    last: SnapshotId,
+}
+
+fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<Vec<QueueRow>, MovesError> {
+    let Search { project, scope, inputs, upto, last } = *search;
+    let mut index = IdIndex::open(store)?;
+    let begun = index.begin(scope)?;
+    let mut candidates: HashMap<u64, Vec<i32>> = HashMap::new();
+    let mut chunk: Vec<(u64, i32)> = Vec::new();
+    for input in inputs {
+        let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
+        let fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
+        for batch in fresh.scan(store, &[id_field()], Vec::new()) {
+            let batch = batch?;
+            let ids = batch.columns.column(0).as_string::<i32>();
+            let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > begun.upto.0);
+            chunk.extend(rows.map(|row| (hash(ids.value(row)), slot_of(batch.times.value(row)))));
+            if chunk.len() >= CHUNK {
+                begun.add(&mut chunk, &mut candidates)?;
+            }
+        }
+    }
+    begun.add(&mut chunk, &mut candidates)?;
+    let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, inputs, &candidates)? };
+    let mut queued = Vec::new();
+    catalog.record(|r| {
+        let new = r.put_moved(scope, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;
+        let moved: Vec<&String> = found.keys().filter(|id| new.contains(id.as_str())).collect();
+        for d in project.datasets.values().filter(|d| self::scope(&d.inputs) == scope && follows(project, d)) {
+            let lost = lost(&r.view(), project, d, moved.iter().map(|id| found[*id].as_slice()), upto)?;
+            let mut wanted = Vec::new();
+            for row in lost {
+                // Before the first time nobody was at work without knowing of moves: what is not published will be built with them.
+                if upto.0 >= 0 || r.view().published_at(&d.name, row.window.start())?.is_some() {
+                    wanted.push(row);
+                }
+            }
+            r.put_queue(&d.inputs[0], wanted.iter().cloned())?;
+            queued.extend(wanted);
+        }
+        Ok::<_, CatalogError>(r.put_moves_upto(scope, last)?)
+    })?;
+    begun.commit(last)?;
+    Ok(queued)
+}
+
+fn id_field() -> Field {
+    Field::new(envelope::RECORD_ID, DataType::String, false)
+}
+
+/// A collision costs a look at the rows, no more: the ids themselves are compared.
+fn hash(id: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(id.as_bytes());
+    hasher.finish()
+}
+
+fn slot_of(at: i64) -> i32 {
+    at.div_euclid(SLOT_US) as i32
+}
+
+/// Where the records of one id stand.
+fn stands(ids: &mut BTreeMap<String, Vec<MovedRow>>, batch: &RawBatch, row: usize) {
+    let [ids_column, files] = [0, 1].map(|c| batch.columns.column(c).as_string::<i32>());
+    let (at, snapshot, seq) = (EventTime(batch.times.value(row)), SnapshotId(batch.snapshots.value(row)), batch.seq.value(row));
+    let rows = ids.entry(ids_column.value(row).to_owned()).or_default();
+    match rows.iter_mut().find(|r| (r.at, r.snapshot) == (at, snapshot)) {
+        Some(r) => (r.first_seq, r.last_seq) = (r.first_seq.min(seq), r.last_seq.max(seq)),
+        None => rows.push(MovedRow { at, snapshot, first_seq: seq, last_seq: seq, file: files.value(row).to_owned() }),
+    }
+}
+
+/// Reads the rows that the index points at, and returns the ids that really have records in several slots.
+fn verify(store: &Store, inputs: &[RawInput], candidates: &HashMap<u64, Vec<i32>>) -> Result<BTreeMap<String, Vec<MovedRow>>, MovesError> {
+    let mut slots: Vec<i32> = candidates.values().flatten().copied().collect();
+    slots.sort_unstable();
+    slots.dedup();
+    let slot_window = |s: i32| Window::new(EventTime(s as i64 * SLOT_US), EventTime((s as i64 + 1) * SLOT_US)).ok();
+    let windows: Vec<Window> = slots.into_iter().filter_map(slot_window).collect();
+    let mut ids: BTreeMap<String, Vec<MovedRow>> = BTreeMap::new();
+    let columns = [id_field(), Field::new(envelope::FILE, DataType::String, false)];
+    for input in inputs {
+        for batch in input.scan(store, &columns, windows.clone()) {
+            let batch = batch?;
+            let column = batch.columns.column(0).as_string::<i32>();
+            for row in 0..batch.times.len() {
+                if candidates.contains_key(&hash(column.value(row))) {
+                    stands(&mut ids, &batch, row);
+                }
+            }
+        }
+    }
+    ids.retain(|_, rows| rows.iter().any(|r| slot_of(r.at.0) != slot_of(rows[0].at.0)));
+    Ok(ids)
+}
+
+/// Returns the partitions of a dataset that lost a record to another one after `upto`.
+fn lost<'m>(
+    view: &View,
+    project: &Project,
+    dataset: &Dataset,
+    moved: impl Iterator<Item = &'m [MovedRow]>,
+    upto: SnapshotId,
+) -> Result<Vec<QueueRow>, CatalogError> {
+    if dataset.dedup.as_ref().is_none_or(|d| d.keep == Keep::FirstIngested) {
+        // The first one stays where it is; the partition of the second one is built again because that came.
+        return Ok(Vec::new());
+    }
+    let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+    let stand = stand_of(view, project, dataset)?;
+    let mut rows: BTreeMap<(EventTime, SnapshotId, String), QueueRow> = BTreeMap::new();
+    for records in moved {
+        let Some(last) = records.iter().max_by_key(|r| r.last()) else { continue };
+        if last.snapshot <= upto {
+            continue;
+        }
+        let home = calendar.at(last.at);
+        let mut left: HashSet<EventTime> = HashSet::new();
+        for record in records.iter().filter(|r| !home.contains(r.at)) {
+            let window = calendar.at(record.at);
+            if !left.insert(window.start()) {
+                continue;
+            }
+            let late_us = stand.map_or(0, |s| (s.watermark.0.0 - record.at.0).max(0));
+            let tier = stand.and_then(|s| s.cutoffs.late_tier(record.at)).map_or(OPEN, |t| t.name());
+            let row = rows.entry((window.start(), last.snapshot, last.file.clone())).or_insert_with(|| QueueRow {
+                dataset: dataset.name.clone(),
+                partition: calendar.name(&window),
+                window,
+                snapshot: last.snapshot,
+                file: last.file.clone(),
+                kind: QueueKind::Moved,
+                tier: tier.into(),
+                records: 0,
+                least_late_us: late_us,
+                most_late_us: late_us,
+            });
+            row.records += 1;
+            (row.least_late_us, row.most_late_us) = (row.least_late_us.min(late_us), row.most_late_us.max(late_us));
+            // One record that needs approval keeps the whole partition, and the least of all only an open one.
+            if rank(tier) > rank(&row.tier) {
+                row.tier = tier.into();
+            }
+        }
+    }
+    Ok(rows.into_values().collect())
+}
+
+fn rank(tier: &str) -> usize {
+    [OPEN, "repair", "approval"].iter().position(|t| *t == tier).unwrap_or(0)
+}
+
+fn stand_of(view: &View, project: &Project, dataset: &Dataset) -> Result<Option<Stand>, CatalogError> {
+    match dataset.inputs.as_slice() {
+        [_] => {
+            let sources: Vec<&Source> = dataset.inputs.iter().filter_map(|i| project.sources.get(i)).collect();
+            // Idleness does not matter to a single source.
+            Ok(view.input_states(&sources, crate::time::IngestTime(i64::MIN))?.first().and_then(|s| s.stands))
+        }
+        _ => view.joint(&dataset.name),
+    }
+}
+
+/// The ids of some windows that stand in several places, as of one snapshot.
+#[derive(Debug, Default)]
+pub struct Moved {
+    /// By event time: an id, and where its records stand.
+    places: Vec<(EventTime, usize)>,
+    ids: Vec<(String, Vec<MovedRow>)>,
+}
+
+impl Moved {
+    /// Returns what moved into or out of `hull` up to the snapshot `at`.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn read(view: &View, sources: &[String], hull: Window, at: SnapshotId) -> Result<Moved, CatalogError> {
+        let mut moved = Moved { places: Vec::new(), ids: view.moved(&scope(sources), hull, at)? };
+        for (i, (_, rows)) in moved.ids.iter().enumerate() {
+            moved.places.extend(rows.iter().map(|r| (r.at, i)));
+        }
+        moved.places.sort_unstable();
+        Ok(moved)
+    }
+
+    /// Returns whether nothing moved.
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Returns the ids that have records inside `window` and outside of it, each with the one outside that counts: by `keep` the
+    /// last or the first to arrive.
+    pub fn outside(&self, window: Window, keep: Keep) -> HashMap<&str, Arrival> {
+        let first = self.places.partition_point(|(at, _)| *at < window.start());
+        let inside = self.places[first..].iter().take_while(|(at, _)| window.contains(*at));
+        let mut bounds = HashMap::new();
+        for (id, rows) in inside.map(|(_, i)| &self.ids[*i]) {
+            let others = rows.iter().filter(|r| !window.contains(r.at));
+            let bound = if keep == Keep::FirstIngested { others.map(MovedRow::first).min() } else { others.map(MovedRow::last).max() };
+            if let Some(bound) = bound {
+                bounds.insert(id.as_str(), bound);
+            }
+        }
+        bounds
+    }
+}
+
+/// Returns whether a record that arrived at `arrival` counts, when another one with its id stands in another partition.
+pub fn counts(keep: Keep, arrival: Arrival, outside: Arrival) -> bool {
+    (arrival > outside) == (keep != Keep::FirstIngested)
+}
