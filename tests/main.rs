@@ -6,6 +6,7 @@ mod examples;
 mod guests;
 mod interop;
 mod landing;
+mod lateness;
 mod main_job;
 mod order;
 mod support;

@@ -1,0 +1,269 @@
+//! Watermarks of several sources, records that are late, come again, or come with another time: cases 12, 14, 15, 16 and their kind.
+//! Inputs stand in tests/cases; the numbers are those of the failures that they were cut from.
+
+use crate::support::{Lab, ORDERS, names, order};
+use restitch::{
+    manifest::Kind,
+    pipeline::{DatasetStatus, SourceStatus},
+    plan::Reason,
+    time::{EventTime, parse},
+};
+
+/// Feeds of `{"id", "ts", "v", "src"}`, and one dataset of all of them.
+fn feeds(names: &[&str], source: &str, dataset: &str) -> String {
+    let mut toml = "[warehouse]\npath = \"warehouse\"\n".to_owned();
+    for name in names {
+        toml += &format!(
+            "[source.{name}]\nformat = \"jsonl\"\nevent_time = \"event_time\"\nrecord_id = \"event_id\"\nmax_future = \"400000h\"\n{source}
+[source.{name}.columns]
+event_id = {{ type = \"string\", from = \"/id\" }}
+event_time = {{ type = \"timestamp\", from = \"/ts\" }}
+customer_id = {{ type = \"string\", from = \"/src\", default = \"all\" }}
+amount = {{ type = \"decimal(18,2)\", from = \"/v\" }}\n"
+        );
+    }
+    toml + &format!(
+        "[dataset.daily]\ninput = {names:?}\ntransform = \"customer-totals@1.0.0\"\ndedup = {{ key = [\"event_id\"] }}\nkey = [\"customer_id\"]\n{dataset}\n"
+    )
+}
+
+fn case(path: &str) -> String {
+    std::fs::read_to_string(format!("{}/tests/cases/{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+fn status(lab: &Lab) -> (Vec<SourceStatus>, DatasetStatus) {
+    let (sources, mut datasets) = lab.open().status(None).unwrap();
+    (sources, datasets.pop().unwrap())
+}
+
+fn complete_to(lab: &Lab) -> String {
+    status(lab).1.stand.map_or("none".into(), |s| s.watermark.0.to_string())
+}
+
+/// Case 12: an idle source, and one that never spoke.
+#[test]
+fn a_quiet_source_is_waited_for_and_an_idle_one_is_set_aside() {
+    let toml = feeds(&["east", "west", "new"], "watermark_delay = \"5m\"\nidle_after = \"30m\"", "partition = \"hour\"");
+    let mut lab = Lab { now: "2025-09-01T10:11:00Z", ..Lab::new(&toml) };
+    lab.try_land("east", "east.jsonl", case("12-idle-source/east.jsonl")).unwrap();
+    lab.try_land("west", "west.jsonl", case("12-idle-source/west.jsonl")).unwrap();
+    lab.now = "2025-09-01T10:21:00Z";
+    assert_eq!(complete_to(&lab), "2025-09-01T08:55:00Z", "west is only quiet, and what never spoke holds nobody back");
+    assert_eq!(lab.run().partitions.len(), 3);
+    lab.now = "2025-09-01T10:45:00Z";
+    let (sources, dataset) = status(&lab);
+    assert_eq!(dataset.stand.unwrap().watermark.0.to_string(), "2025-09-01T10:05:00Z");
+    assert!(sources.iter().filter(|s| s.name != "new").all(|s| s.idle), "none has given a sign of life for half an hour");
+    let states: Vec<_> = dataset.partitions.iter().map(|p| (p.published.partition.as_str(), p.state)).collect();
+    assert_eq!(states, [("2025-09-01T08", "closed"), ("2025-09-01T09", "closed"), ("2025-09-01T10", "open")]);
+    lab.now = "2025-09-01T10:50:00Z";
+    let woken = lab.try_land("west", "west-wakes.jsonl", case("12-idle-source/west-wakes.jsonl")).unwrap();
+    let queued: Vec<_> = woken.queued.iter().map(|q| (q.partition.as_str(), q.records)).collect();
+    assert_eq!(queued, [("2025-09-01T08", 1)]);
+    assert_eq!(lab.rows("select _record_id from raw_west where _flags = 1"), ["w2"]);
+    assert_eq!(complete_to(&lab), "2025-09-01T10:05:00Z", "a source that wakes up takes nothing back");
+    let dirty: Vec<_> = status(&lab).1.partitions.into_iter().filter(|p| p.dirty).map(|p| p.published.partition).collect();
+    assert_eq!(dirty, ["2025-09-01T08"]);
+    lab.repair();
+    assert_eq!(
+        lab.published(),
+        [
+            "2025-09-01T08 east 1 1.00",
+            "2025-09-01T08 west 1 9.00",
+            "2025-09-01T09 east 1 2.00",
+            // The two feeds name their first record alike: one id is one event, and the last to arrive counts.
+            "2025-09-01T09 west 1 1.00",
+            "2025-09-01T10 east 1 3.00",
+        ][1..]
+            .to_vec()
+    );
+    assert_eq!(lab.rows("select partition, state from restitch_partitions order by 1")[0], "2025-09-01T08 closed");
+    let verified = lab.open().verify("r2".parse().unwrap(), &()).unwrap();
+    assert_eq!((verified.late.records, verified.late.counted, verified.failed.len()), (1, 1, 0));
+}
+
+/// Case 14: the clock of the machine and the pace of the replay have no part in the result.
+#[test]
+fn a_window_is_whole_however_slowly_it_comes_and_whatever_the_clock_says() {
+    let toml = feeds(&["feed"], "watermark_delay = \"0s\"\nallowed_lateness = \"1m\"", "partition = \"hour\"");
+    let mut checksums = Vec::new();
+    for (now, slow) in [("2026-09-01T12:00:00Z", false), ("2026-09-01T10:00:00Z", true), ("2030-01-01T00:00:00Z", false)] {
+        let lab = Lab { now, ..Lab::new(&toml) };
+        if slow {
+            for i in 0..10 {
+                lab.try_land("feed", &format!("{i}.jsonl"), case(&format!("14-wall-clock-closes-window/slow-0{i}.jsonl"))).unwrap();
+                lab.go(Lab::request(Kind::Run, None));
+            }
+        } else {
+            lab.try_land("feed", "input.jsonl", case("14-wall-clock-closes-window/input.jsonl")).unwrap();
+            lab.run();
+        }
+        assert_eq!(lab.rows("select _partition, orders from daily"), ["2026-09-01T10 10"], "{now}");
+        checksums.extend(lab.rows("select checksum from restitch_partitions"));
+    }
+    assert!(checksums.iter().all(|c| *c == checksums[0]) && checksums.len() == 3, "{checksums:?}");
+}
+
+/// Case 15: no file makes its own records late, and whatever is late is kept, counted by how much, and repaired on request.
+#[test]
+fn records_of_months_ago_are_kept_and_wait() {
+    let toml = feeds(&["feed"], "watermark_delay = \"0s\"\nallowed_lateness = \"1d\"", "partition = \"day\"");
+    let lab = Lab::new(&toml);
+    let lines = case("15-150-days-late/input.jsonl");
+    let landed = lab.try_land("feed", "at-once.jsonl", &lines).unwrap();
+    assert_eq!(landed.queued.len(), 0);
+    assert_eq!(names(&lab.plan(Kind::Run, None, None)), ["2025-03-13", "2025-08-05", "2025-08-10"]);
+
+    let lab = Lab::new(&toml);
+    let (first, rest) = lines.split_once('\n').unwrap();
+    lab.try_land("feed", "first.jsonl", first).unwrap();
+    lab.run();
+    let before = lab.rows("select partition, checksum from restitch_partitions");
+    let landed = lab.try_land("feed", "rest.jsonl", rest).unwrap();
+    const DAY: i64 = 86_400_000_000;
+    let late: Vec<_> = landed.queued.iter().map(|q| (q.partition.as_str(), q.tier.as_str(), q.least_late_us / DAY)).collect();
+    assert_eq!(late, [("2025-03-13", "approval", 150), ("2025-08-05", "repair", 5)]);
+    assert_eq!(lab.rows("select _record_id from raw_feed where _flags = 1 order by 1"), ["r2", "r3"]);
+    assert_eq!(lab.rows("select partition, checksum from restitch_partitions"), before, "nothing moves before a plan is run");
+    assert_eq!(status(&lab).0[0].lateness, [(7 * DAY, 1), (365 * DAY, 1)]);
+    let dirty = lab.plan(Kind::Backfill, Some(("2025-03-13", "2025-08-10")), Some(Reason::Dirty));
+    assert_eq!(names(&dirty), ["2025-03-13", "2025-08-05"]);
+    lab.repair();
+    lab.backfill("2025-03-13", "2025-03-13");
+    assert_eq!(lab.published(), ["2025-03-13 all 1 3.00", "2025-08-05 all 1 2.00", "2025-08-10 all 1 1.00"]);
+}
+
+/// Case 16: an exact duplicate that comes long after is recognised, however often.
+#[test]
+fn a_duplicate_after_days_counts_once() {
+    let lab = Lab::new(&feeds(&["feed"], "watermark_delay = \"0s\"\nallowed_lateness = \"1d\"", "partition = \"day\""));
+    for name in ["first", "second", "third"] {
+        lab.try_land("feed", &format!("{name}.jsonl"), case(&format!("16-duplicate-after-state-expired/{name}.jsonl"))).unwrap();
+        lab.go(Lab::request(Kind::Run, None));
+    }
+    let before = lab.rows("select checksum from restitch_partitions order by partition");
+    let repaired = lab.repair();
+    assert_eq!((repaired.partitions[0].duplicates, repaired.partitions[0].conflicts), (1, 0));
+    let again = lab.try_land("feed", "third-again.jsonl", case("16-duplicate-after-state-expired/third.jsonl")).unwrap();
+    assert!(again.snapshot.is_none(), "the same bytes under another name are known");
+    assert_eq!(lab.published(), ["2025-09-10 all 1 5.00", "2025-09-14 all 1 1.00"]);
+    assert_eq!(lab.rows("select checksum from restitch_partitions order by partition"), before);
+}
+
+/// An event that was filed under the wrong day: both days are built again, and it counts once.
+#[test]
+fn an_id_with_a_corrected_time_moves_and_counts_once() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "10") + &order("e2", "2026-05-02T09:00:00Z", "A", "5"));
+    lab.run();
+    assert_eq!(lab.published(), ["2026-05-01 A 1 10.00", "2026-05-02 A 1 5.00"]);
+    // Another customer's order of that day stays; e1 happened on the second.
+    let moved = lab.land("b.jsonl", order("e1", "2026-05-02T10:00:00Z", "A", "11") + &order("e3", "2026-05-02T11:00:00Z", "B", "1"));
+    let queued: Vec<_> = moved.queued.iter().map(|q| (q.partition.as_str(), q.kind.name(), q.tier.as_str(), q.records)).collect();
+    assert_eq!(queued, [("2026-05-01", "moved", "repair", 1)]);
+    let run = lab.run();
+    assert_eq!(names_of(&run), ["2026-05-02"]);
+    assert_eq!(status(&lab).1.partitions.iter().filter(|p| p.dirty).count(), 1);
+    let repair = lab.repair();
+    assert_eq!((names_of(&repair), repair.partitions[0].moved, repair.partitions[0].rows), (vec!["2026-05-01"], 1, 0));
+    assert_eq!(lab.published(), ["2026-05-02 A 2 16.00", "2026-05-02 B 1 1.00"]);
+    assert_eq!(lab.rows("select count(*) from restitch_queue"), ["0"]);
+    // And back again: the last to arrive counts.
+    lab.land("c.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "12"));
+    lab.run();
+    lab.repair();
+    assert_eq!(lab.published(), ["2026-05-01 A 1 12.00", "2026-05-02 A 1 5.00", "2026-05-02 B 1 1.00"]);
+    // What is published is what one rebuild gives, and old runs give what they gave.
+    let before = lab.rows("select partition, checksum from restitch_partitions order by 1");
+    lab.backfill("2026-05-01", "2026-05-02");
+    assert_eq!(lab.rows("select partition, checksum from restitch_partitions order by 1"), before);
+    for run in 1..=5 {
+        let replayed = lab.replay(format!("r{run}").parse().unwrap()).unwrap();
+        assert!(replayed.partitions.iter().all(|p| p.equal()), "r{run}");
+    }
+}
+
+fn names_of(m: &restitch::manifest::Manifest) -> Vec<&str> {
+    m.partitions.iter().map(|p| p.partition.as_str()).collect()
+}
+
+/// The other rules, and the other ways of coming: in one file, first come, forbidden, under another key.
+#[test]
+fn every_rule_has_its_moves() {
+    let lines = order("e1", "2026-05-01T09:00:00Z", "A", "10") + &order("e1", "2026-05-03T09:00:00Z", "A", "11");
+    let with = |from: &str, to: &str| Lab::new(&ORDERS.replace(from, to));
+    let published = |lab: &Lab| {
+        lab.land("a.jsonl", &lines);
+        lab.try_go(Lab::request(Kind::Run, None)).map(|_| lab.published()).map_err(|e| crate::support::chain(&e))
+    };
+    assert_eq!(published(&Lab::new(ORDERS)), Ok(vec!["2026-05-03 A 1 11.00".into()]));
+    assert_eq!(published(&with("latest_ingested", "first_ingested")), Ok(vec!["2026-05-01 A 1 10.00".into()]));
+    let refused = published(&with("latest_ingested", "fail")).unwrap_err();
+    assert_eq!(
+        refused,
+        "partition 2026-05-01 has 1 records whose id has a record with another event time, in another partition, and dedup says fail"
+    );
+    assert!(published(&with("on_conflict = \"count\"", "on_conflict = \"fail\"")).unwrap_err().contains("another event time"));
+    // A customer may well come every day: only the record's own id is followed.
+    let days = published(&with("dedup = { key = [\"event_id\"]", "dedup = { key = [\"customer_id\"]"));
+    assert_eq!(days, Ok(vec!["2026-05-01 A 1 10.00".into(), "2026-05-03 A 1 11.00".into()]));
+    // Streamed in passes, as a partition larger than memory is.
+    let small = Lab { memory_bytes: 1, ..Lab::new(&ORDERS.replace("\"day\"", "\"month\"")) };
+    small.land("may.jsonl", &lines);
+    small.land("june.jsonl", order("e1", "2026-06-01T09:00:00Z", "A", "12") + &order("e2", "2026-05-02T09:00:00Z", "A", "1"));
+    let run = small.run();
+    assert_eq!(run.partitions.iter().map(|p| (p.records, p.moved, p.duplicates)).collect::<Vec<_>>(), [(3, 2, 0), (1, 0, 0)]);
+    assert_eq!(small.published(), ["2026-05 A 1 1.00", "2026-06 A 1 12.00"]);
+}
+
+/// A dataset that is declared when everything is landed, and an index that was lost or damaged.
+#[test]
+fn moves_are_found_in_what_was_landed_before() {
+    let lab = Lab::new(ORDERS);
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), toml.split("[dataset").next().unwrap()).unwrap();
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "10"));
+    lab.land("b.jsonl", order("e1", "2026-05-02T09:00:00Z", "A", "11"));
+    std::fs::write(lab.path("restitch.toml"), &toml).unwrap();
+    lab.run();
+    assert_eq!(lab.published(), ["2026-05-02 A 1 11.00"]);
+    for damage in [None, Some("no database at all, but long enough to be taken for one".repeat(100))] {
+        for file in ["ids.sqlite", "ids.sqlite-wal", "ids.sqlite-shm"] {
+            std::fs::remove_file(lab.path("warehouse").join(file)).ok();
+        }
+        if let Some(bytes) = &damage {
+            std::fs::write(lab.path("warehouse/ids.sqlite"), bytes).unwrap();
+        }
+        let amount = if damage.is_none() { "12" } else { "13" };
+        let queued = lab
+            .land(
+                &format!("{amount}.jsonl"),
+                order("e1", if damage.is_none() { "2026-05-03T09:00:00Z" } else { "2026-05-02T09:00:00Z" }, "A", amount),
+            )
+            .queued;
+        assert!(queued.iter().any(|q| q.kind.name() == "moved"), "{queued:?}");
+        lab.go(Lab::request(Kind::Run, None));
+        lab.try_go(Lab::request(Kind::Repair, None)).unwrap();
+    }
+    assert_eq!(lab.published(), ["2026-05-02 A 1 13.00"]);
+}
+
+/// Equal to the cutoff is on time; a heartbeat counts as a sign of life.
+#[test]
+fn a_watermark_by_hand_closes_and_wakes() {
+    let toml = feeds(&["east", "west"], "watermark_delay = \"0s\"\nallowed_lateness = \"1h\"\nidle_after = \"30m\"", "partition = \"hour\"");
+    let mut lab = Lab { now: "2025-09-01T10:00:00Z", ..Lab::new(&toml) };
+    let line = |id: &str, ts: &str| format!("{{\"id\":\"{id}\",\"ts\":\"{ts}\",\"v\":1}}\n");
+    lab.try_land("east", "e.jsonl", line("e1", "2025-09-01T09:00:00Z")).unwrap();
+    lab.try_land("west", "w.jsonl", line("w1", "2025-09-01T06:00:00Z")).unwrap();
+    assert_eq!(complete_to(&lab), "2025-09-01T06:00:00Z");
+    lab.now = "2025-09-01T10:20:00Z";
+    let at = |t: &str| -> EventTime { parse(t, chrono_tz::Tz::UTC).unwrap() };
+    lab.open().advance_watermark("west", at("2025-09-01T08:30:00Z")).unwrap();
+    lab.now = "2025-09-01T10:45:00Z";
+    let (sources, dataset) = status(&lab);
+    assert_eq!(sources.iter().map(|s| s.idle).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(dataset.stand.unwrap().watermark.0.to_string(), "2025-09-01T08:30:00Z");
+    let landed = lab.try_land("west", "w2.jsonl", line("w2", "2025-09-01T07:30:00Z") + &line("w3", "2025-09-01T07:29:59.999999Z")).unwrap();
+    assert_eq!((landed.files[0].counts.on_time, landed.files[0].counts.repair), (1, 1), "equal to the cutoff is on time");
+}
