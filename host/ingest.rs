@@ -494,9 +494,9 @@ fn targets(view: &View, project: &Project, source: &Source, now: IngestTime) -> 
         Ok(view.input_states(&sources, now)?)
     };
     let target = |name: &str, calendar: Calendar, inputs: &[String]| -> Result<Target, IngestError> {
-        let others: Vec<String> = inputs.iter().filter(|i| **i != source.name).cloned().collect();
+        let others = if inputs.len() > 1 { state(inputs)?.into_iter().filter(|i| i.source != source.name).collect() } else { Vec::new() };
         let joint = if others.is_empty() { None } else { view.joint(name)? };
-        Ok(Target { dataset: name.into(), calendar, others: state(&others)?, joint, current: None })
+        Ok(Target { dataset: name.into(), calendar, others, joint, current: None })
     };
     let mut targets = Vec::new();
     for d in project.datasets_of(&source.name) {

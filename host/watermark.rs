@@ -76,7 +76,7 @@ pub struct InputState {
     pub source: String,
     /// Its watermark and cutoffs; none before its first record.
     pub stands: Option<Stand>,
-    /// Whether it has been silent for longer than its `idle_after`.
+    /// Whether it has been silent for longer than its `idle_after`; before its first record, since another source spoke.
     pub idle: bool,
 }
 
@@ -100,13 +100,18 @@ impl Stand {
         self.pick(other, EventTime::max)
     }
 
-    /// Returns how far a dataset of several sources is complete: as far as the last of them. A source that never landed a record
-    /// and an idle one hold nobody back; if all are idle, nothing more is expected, and the furthest counts. It never moves
-    /// back, also not when an idle source wakes up: `before` is where it stood.
+    /// Returns how far a dataset of several sources is complete: as far as the last of those that are not idle; before each of them
+    /// has landed a record it is complete to no time. If all are idle, nothing more is expected, and the furthest counts. It never
+    /// moves back, also not when an idle source wakes up: `before` is where it stood.
     pub fn of_all(inputs: &[InputState], before: Option<Stand>) -> Option<Stand> {
-        let seen = || inputs.iter().filter_map(|i| Some((i.idle, i.stands?)));
-        let awake = seen().filter(|(idle, _)| !idle).map(|(_, s)| s).reduce(|a, b| a.pick(b, EventTime::min));
-        let now = awake.or_else(|| seen().map(|(_, s)| s).reduce(Stand::latest));
+        let awake = || inputs.iter().filter(|i| !i.idle);
+        let now = if awake().any(|i| i.stands.is_none()) {
+            None
+        } else if awake().next().is_some() {
+            awake().filter_map(|i| i.stands).reduce(|a, b| a.pick(b, EventTime::min))
+        } else {
+            inputs.iter().filter_map(|i| i.stands).reduce(Stand::latest)
+        };
         match (now, before) {
             (Some(now), Some(before)) => Some(now.latest(before)),
             (now, before) => now.or(before),
@@ -228,8 +233,9 @@ mod tests {
         let input =
             |source: &str, mark: Option<&str>, idle| InputState { source: source.into(), stands: mark.map(|m| Watermark(at(m)).stand(&five)), idle };
         let (east, west) = (Some("2025-09-01T10:05Z"), Some("2025-09-01T08:55Z"));
-        let new = input("new", None, false);
-        let stand = |e, w, before| Stand::of_all(&[input("east", east, e), input("west", west, w), new.clone()], before).unwrap();
+        let all = |e, w, n, before| Stand::of_all(&[input("east", east, e), input("west", west, w), input("new", None, n)], before);
+        let stand = |e, w, before| all(e, w, true, before).unwrap();
+        assert_eq!(all(false, false, false, None), None, "what has not spoken yet may still have to say something");
         let value = |s: Stand| s.watermark.0.to_string();
         assert_eq!(value(stand(false, false, None)), "2025-09-01T08:55:00Z");
         let after = stand(false, true, None);
@@ -237,7 +243,7 @@ mod tests {
         assert_eq!(value(stand(true, true, None)), "2025-09-01T10:05:00Z");
         assert_eq!(value(stand(false, false, Some(after))), "2025-09-01T10:05:00Z", "it never moves back");
         assert_eq!(after.cutoffs.classify(at("2025-09-01T08:59Z")), Punctuality::Late(Tier::Repair));
-        assert_eq!(Stand::of_all(&[new], None), None);
+        assert_eq!(all(false, false, false, Some(after)), Some(after));
     }
 
     #[test]

@@ -320,10 +320,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::new(folder.path());
         several(&mut IdIndex::open(&store).unwrap(), vec![(7, 1)], 1);
-        std::fs::write(store.path(IDS_FILE), b"this is no database, and never was one, however long it may be").unwrap();
-        for suffix in ["-wal", "-shm"] {
-            std::fs::remove_file(store.path(&format!("{IDS_FILE}{suffix}"))).ok();
-        }
+        IdIndex::remove(&store).unwrap();
+        store.put(IDS_FILE, b"this is no database, and never was one, however long it may be").unwrap();
         let mut index = IdIndex::open(&store).unwrap();
         assert_eq!(index.begin("orders").unwrap().upto, SnapshotId(-1));
     }

@@ -416,14 +416,20 @@ impl View<'_> {
         Ok(rows.into_iter().filter(|d| d.sources.iter().any(|s| s == source)).collect())
     }
 
-    /// Returns how each of `sources` stands at `now`.
+    /// Returns how each of `sources`, which make one dataset, stands at `now`.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn input_states(&self, sources: &[&Source], now: IngestTime) -> Result<Vec<InputState>, CatalogError> {
+        let mut first: Option<IngestTime> = None;
+        for s in sources {
+            let landed: Option<i64> =
+                self.connection.query_row("SELECT min(ingested_us) FROM restitch_file WHERE source = ?1", [&s.name], |r| r.get(0))?;
+            first = [first, landed.map(IngestTime)].into_iter().flatten().min();
+        }
         let state = |s: &&Source| {
             let watermark = self.watermark(&s.name)?;
-            let last = self.last_landed(&s.name)?.max(watermark.as_ref().map(|w| w.at));
+            let last = self.last_landed(&s.name)?.max(watermark.as_ref().map(|w| w.at)).or(first);
             let stands = watermark.map(|w| Stand { watermark: w.value, cutoffs: w.cutoffs });
             Ok(InputState { source: s.name.clone(), stands, idle: last.is_some_and(|l| s.policy.is_idle(l, now)) })
         };

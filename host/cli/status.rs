@@ -84,9 +84,13 @@ fn dataset_text(d: &DatasetStatus) -> String {
     }
     text += "\n";
     if d.inputs.len() > 1 {
+        let of = |note: fn(&InputState) -> Option<&'static str>| -> Vec<String> {
+            d.inputs.iter().filter_map(|i| Some(format!("{} ({})", i.source, note(i)?))).collect()
+        };
         let to = d.stand.map_or("not complete to any time yet".into(), |s| format!("complete to {}", s.watermark.0));
-        let aside: Vec<String> = d.inputs.iter().filter_map(|i| Some(format!("{} ({})", i.source, aside(i)?))).collect();
-        let rest = if aside.is_empty() { String::new() } else { format!("; set aside: {}", aside.join(", ")) };
+        let (waits, aside) = (of(waited_for), of(aside));
+        let list = |what: &str, names: Vec<String>| if names.is_empty() { String::new() } else { format!("; {what}: {}", names.join(", ")) };
+        let rest = list("waiting for", waits) + &list("set aside", aside);
         text += &format!("All its sources together: {to}{rest}.\n");
     }
     if d.buildable > 0 {
@@ -119,11 +123,12 @@ fn dataset_text(d: &DatasetStatus) -> String {
 
 /// Returns why a source holds nobody back, if it does not.
 fn aside(input: &InputState) -> Option<&'static str> {
-    match input {
-        InputState { stands: None, .. } => Some("nothing landed yet"),
-        InputState { idle: true, .. } => Some("idle"),
-        _ => None,
-    }
+    input.idle.then_some(if input.stands.is_none() { "nothing landed yet, and idle" } else { "idle" })
+}
+
+/// Returns why a source holds all others back, if it does.
+fn waited_for(input: &InputState) -> Option<&'static str> {
+    (!input.idle && input.stands.is_none()).then_some("nothing landed yet")
 }
 
 /// Returns how many records happened how long before the watermark, as bars.
