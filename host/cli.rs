@@ -100,6 +100,8 @@ enum Command {
     Show(show::Args),
     /// Tell the story of one partition: which runs changed it, which late records came
     Why(why::Args),
+    /// List the records of a partition that share a key and differ in payload, and which of them counts
+    Conflicts(why::Args),
     /// Query tables with SQL, now or as of a snapshot
     Query(status::QueryArgs),
     /// Add, list, show and build transforms
@@ -201,6 +203,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Runs(args) => show::runs(args, cx),
         Command::Show(args) => show::run(args, cx),
         Command::Why(args) => why::run(args, cx),
+        Command::Conflicts(args) => why::conflicts(args, cx),
         Command::Query(args) => status::query(args, cx),
         Command::Transform(command) => transform::run(command, cx),
         Command::Demo(args) => demo::run(args, cx),

@@ -42,16 +42,17 @@ pub(super) fn replay(args: Args, cx: &Context) -> Result<Answer, Failure> {
     drop(meter);
     let (r, m) = (&old.recipe, &done.manifest);
     let text = format!(
-        "{} again, with {} ({}) on snapshot {}, clock and seed as they were:\n\n{}\nEqual bit for bit in {}. Recorded as {}.\n",
+        "{} again, with {} ({}) on snapshot {}, clock and seed as they were:\n\n{}\nEqual bit for bit in {}. Recorded as {}.\n{}",
         args.run,
         r.transform,
         r.transform_digest.short(),
         r.input_snapshot,
         table(&done.partitions),
         count(done.partitions.len() as i64, "partition"),
-        m.run
+        m.run,
+        done.note.as_ref().map_or(String::new(), |n| format!("Note: {n}.\n"))
     );
-    Ok(Answer::new(text, json!({ "run": m.run, "of_run": args.run, "equal": true, "partitions": object(&done.partitions) })))
+    Ok(Answer::new(text, json!({ "run": m.run, "of_run": args.run, "equal": true, "partitions": object(&done.partitions), "note": done.note })))
 }
 
 /// Carries out `verify`.

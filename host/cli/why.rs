@@ -3,7 +3,7 @@
 use super::{
     Context,
     ingest::queue_json,
-    output::{Answer, count, short},
+    output::{Answer, count, rows_text, short},
     report::Failure,
     show::row_json,
 };
@@ -11,6 +11,7 @@ use crate::{
     catalog::{QueueRow, RunRow},
     manifest::{Kind, PartitionRecord, Status},
     pipeline::Why,
+    query::rows_json,
     time::format_span,
 };
 use serde_json::{Value, json};
@@ -30,6 +31,22 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let runs: Vec<Value> = why.runs.iter().map(|(run, p)| json!({ "run": row_json(run), "partition": p })).collect();
     let object = json!({ "dataset": args.dataset, "partition": args.partition, "published_by": why.published.as_ref().map(|p| p.run), "runs": runs, "late": queue_json(&why.late) });
     Ok(Answer::new(text(&args, &why), object))
+}
+
+/// Records listed by `conflicts`.
+const LISTED: usize = 1000;
+
+/// Carries out `conflicts`.
+pub(super) fn conflicts(args: Args, cx: &Context) -> Result<Answer, Failure> {
+    let rows = cx.open()?.conflicts(&args.dataset, &args.partition, LISTED)?;
+    let records = rows_json(&rows);
+    let object = json!({ "dataset": args.dataset, "partition": args.partition, "records": records });
+    let count = records.as_array().map_or(0, Vec::len);
+    if count == 0 {
+        return Ok(Answer::new(format!("{} {} has no records that share a key and differ in payload.\n", args.dataset, args.partition), object));
+    }
+    let more = if count == LISTED { format!("(the first {LISTED})\n") } else { String::new() };
+    Ok(Answer::new(rows_text(&rows) + &more, object))
 }
 
 fn text(args: &Args, why: &Why) -> String {

@@ -13,7 +13,7 @@ use crate::{
     schema::PARTITION,
     store::staging,
     time::EventTime,
-    window::Window,
+    window::{Calendar, Window},
 };
 use std::{
     collections::{BTreeMap, HashSet, btree_map::Entry},
@@ -51,6 +51,8 @@ pub struct Replayed {
     pub of: RunId,
     /// Its partitions.
     pub partitions: Vec<PartitionProof>,
+    /// What is not as it was then, though the rows are: partitions that the time-zone database cuts otherwise now.
+    pub note: Option<String>,
 }
 
 /// Late records of the window: each is read once.
@@ -140,7 +142,8 @@ impl Workshop {
         let now = self.options.clock.now();
         self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
         drop(claim);
-        result.map(|partitions| Replayed { manifest, of: run, partitions })
+        let note = recut_note(&old, chrono_tz::IANA_TZDB_VERSION);
+        result.map(|partitions| Replayed { manifest, of: run, partitions, note })
     }
 
     fn replayable(&mut self, run: RunId) -> Result<Manifest, Error> {
@@ -264,6 +267,22 @@ fn planned(old: &Manifest) -> Result<Vec<PlannedPartition>, Error> {
     old.partitions.iter().map(|p| Ok(PlannedPartition { name: p.partition.clone(), window: window(p)?, reason: Reason::Forced })).collect()
 }
 
+/// Returns the partitions that today's time-zone database would cut otherwise than they were. A replay keeps to the instants
+/// in the manifest, so its rows do not depend on it; a new run of the same dates would.
+fn recut(calendar: Calendar, partitions: &[PartitionRecord]) -> Vec<&str> {
+    let moved = |p: &&PartitionRecord| calendar.parse(&p.partition).map(|w| (w.start().0, w.end().0)) != Some((p.start_us, p.end_us));
+    partitions.iter().filter(moved).map(|p| p.partition.as_str()).collect()
+}
+
+fn recut_note(old: &Manifest, now: &str) -> Option<String> {
+    let (calendar, then) = (old.recipe.calendar(), &old.versions.time_zones);
+    let moved = recut(calendar, &old.partitions);
+    (!moved.is_empty()).then(|| {
+        let (moved, zone, run) = (moved.join(", "), calendar.zone, old.run);
+        format!("time zones {now} cut {moved} in {zone} at other instants than time zones {then} did; the instants of {run} were kept")
+    })
+}
+
 /// The dataset that a recipe describes: a replay measures nothing but checksums.
 fn without_checks(old: &Manifest) -> Result<Dataset, Error> {
     let r = &old.recipe;
@@ -299,4 +318,21 @@ fn compare(old: &Manifest, computed: &[Computed]) -> Vec<PartitionProof> {
 fn differs(p: &PartitionProof) -> String {
     let what = if p.input_equal { "the same records gave other rows" } else { "it read other records" };
     format!("{} ({what})", p.partition)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::window::Grain;
+
+    #[test]
+    fn a_day_that_another_database_cut_otherwise_is_named() {
+        let berlin = Calendar { grain: Grain::Day, zone: chrono_tz::Europe::Berlin };
+        let record = |name: &str, later_us: i64| {
+            let window = berlin.parse(name).unwrap();
+            PartitionRecord { partition: name.into(), start_us: window.start().0, end_us: window.end().0 + later_us, ..PartitionRecord::default() }
+        };
+        let days = [record("2026-03-28", 0), record("2026-03-29", 3_600_000_000)];
+        assert_eq!(recut(berlin, &days), ["2026-03-29"]);
+    }
 }
