@@ -44,8 +44,8 @@ pub struct Job<'j> {
     pub transform: &'j Transform,
     /// The windowed input at the pinned snapshot: one raw table, or several whose rows are taken together.
     pub raw: &'j [RawInput],
-    /// Ids with records in several places, if the dataset follows them.
-    pub moved: &'j Moved,
+    /// For each raw table, its ids with records in several places, if the dataset follows them.
+    pub moved: &'j [Moved],
     /// Further inputs, whole: index of the input, its batches.
     pub lookups: &'j [(u32, Vec<RecordBatch>)],
     /// The compiled source filter.
@@ -164,7 +164,7 @@ impl Layout {
         for name in job.filter.iter().flat_map(|f| f.columns()).chain(job.balances.iter().flat_map(|(i, _)| i.columns())) {
             place(name);
         }
-        let record_id = (!job.moved.is_empty()).then(|| place(envelope::RECORD_ID));
+        let record_id = job.moved.iter().any(|m| !m.is_empty()).then(|| place(envelope::RECORD_ID));
         let key = key_places.into_iter().map(|i| (i, columns[i].clone())).collect();
         Layout { columns, input, key, record_id }
     }

@@ -49,43 +49,33 @@ pub fn follows(project: &Project, dataset: &Dataset) -> bool {
     })
 }
 
-/// The name under which the ids of a set of sources are kept.
-pub fn scope(sources: &[String]) -> String {
-    let mut names = sources.to_vec();
-    names.sort();
-    names.join("+")
-}
-
-/// Finds what moved in the records that came since it was last asked, for the sources that `dataset` is made of, and queues the
-/// partitions that lost a record, of every declared dataset over the same sources. Returns what it queued.
+/// Finds what moved in the records of `source` that came since it was last asked, and queues the partitions that lost a record, of
+/// every declared dataset that follows it. An id is one of its source: two feeds may well number alike. Returns what it queued.
 ///
 /// # Errors
 /// [`MovesError`].
 /// # After a crash
 /// The next call does it again; what was written stays written once.
-pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, dataset: &Dataset) -> Result<Vec<QueueRow>, MovesError> {
-    let scope = scope(&dataset.inputs);
-    let landed = |v: &View| Ok::<_, CatalogError>((v.moves_upto(&scope)?, v.last_landing(&dataset.inputs)?));
+pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source: &str) -> Result<Vec<QueueRow>, MovesError> {
+    let landed = |v: &View| Ok::<_, CatalogError>((v.moves_upto(source)?, v.last_landing(source)?));
     let (upto, last) = catalog.read(|v| landed(&v))?;
     if last.is_none_or(|last| upto >= last) {
         return Ok(Vec::new());
     }
-    let _turn = store.lock(&format!("ids-{scope}"))?;
+    let _turn = store.lock(&format!("ids-{source}"))?;
     let (upto, last) = catalog.read(|v| landed(&v))?;
     let Some(last) = last.filter(|last| upto < *last) else { return Ok(Vec::new()) };
-    let inputs = catalog.read(|v| {
-        let mut inputs = Vec::new();
-        for source in &dataset.inputs {
-            let Some(table) = v.table(&format!("raw_{source}"), last)? else { continue };
-            let files = v.files(&table, last, table.column_id(envelope::EVENT_TIME))?;
-            inputs.push(RawInput { table, files, snapshot: last });
-        }
-        Ok::<_, CatalogError>(inputs)
+    let input = catalog.read(|v| {
+        let Some(table) = v.table(&format!("raw_{source}"), last)? else { return Ok::<_, CatalogError>(None) };
+        let files = v.files(&table, last, table.column_id(envelope::EVENT_TIME))?;
+        Ok(Some(RawInput { table, files, snapshot: last }))
     })?;
-    match index_new(store, catalog, &Search { project, scope: &scope, inputs: &inputs, upto, last }) {
+    let Some(input) = input else { return Ok(Vec::new()) };
+    let search = Search { project, source, input: &input, upto, last };
+    match index_new(store, catalog, &search) {
         Err(MovesError::Catalog(e)) if e.is_damage() => {
             IdIndex::remove(store)?;
-            index_new(store, catalog, &Search { project, scope: &scope, inputs: &inputs, upto, last })
+            index_new(store, catalog, &search)
         }
         done => done,
     }
@@ -94,8 +84,8 @@ pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, dataset
 /// One look for moves.
 struct Search<'s> {
     project: &'s Project,
-    scope: &'s str,
-    inputs: &'s [RawInput],
+    source: &'s str,
+    input: &'s RawInput,
     /// What was known before.
     upto: SnapshotId,
     /// What will be known.
@@ -103,31 +93,29 @@ struct Search<'s> {
 }
 
 fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<Vec<QueueRow>, MovesError> {
-    let Search { project, scope, inputs, upto, last } = *search;
+    let Search { project, source, input, upto, last } = *search;
     let mut index = IdIndex::open(store)?;
-    let begun = index.begin(scope)?;
+    let begun = index.begin(source)?;
     let mut candidates: HashMap<u64, Vec<i32>> = HashMap::new();
     let mut chunk: Vec<(u64, i32)> = Vec::new();
-    for input in inputs {
-        let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
-        let fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
-        for batch in fresh.scan(store, &[id_field()], Vec::new()) {
-            let batch = batch?;
-            let ids = batch.columns.column(0).as_string::<i32>();
-            let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > begun.upto.0);
-            chunk.extend(rows.map(|row| (hash(ids.value(row)), slot_of(batch.times.value(row)))));
-            if chunk.len() >= CHUNK {
-                begun.add(&mut chunk, &mut candidates)?;
-            }
+    let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
+    let fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
+    for batch in fresh.scan(store, &[id_field()], Vec::new()) {
+        let batch = batch?;
+        let ids = batch.columns.column(0).as_string::<i32>();
+        let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > begun.upto.0);
+        chunk.extend(rows.map(|row| (hash(ids.value(row)), slot_of(batch.times.value(row)))));
+        if chunk.len() >= CHUNK {
+            begun.add(&mut chunk, &mut candidates)?;
         }
     }
     begun.add(&mut chunk, &mut candidates)?;
-    let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, inputs, &candidates)? };
+    let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, input, &candidates)? };
     let mut queued = Vec::new();
     catalog.record(|r| {
-        let new = r.put_moved(scope, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;
+        let new = r.put_moved(source, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;
         let moved: Vec<&String> = found.keys().filter(|id| new.contains(id.as_str())).collect();
-        for d in project.datasets.values().filter(|d| self::scope(&d.inputs) == scope && follows(project, d)) {
+        for d in project.datasets_of(source).filter(|d| follows(project, d)) {
             let lost = lost(&r.view(), project, d, moved.iter().map(|id| found[*id].as_slice()), upto)?;
             let mut wanted = Vec::new();
             for row in lost {
@@ -136,10 +124,10 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<Ve
                     wanted.push(row);
                 }
             }
-            r.put_queue(&d.inputs[0], wanted.iter().cloned())?;
+            r.put_queue(source, wanted.iter().cloned())?;
             queued.extend(wanted);
         }
-        Ok::<_, CatalogError>(r.put_moves_upto(scope, last)?)
+        Ok::<_, CatalogError>(r.put_moves_upto(source, last)?)
     })?;
     begun.commit(last)?;
     Ok(queued)
@@ -172,7 +160,7 @@ fn stands(ids: &mut BTreeMap<String, Vec<MovedRow>>, batch: &RawBatch, row: usiz
 }
 
 /// Reads the rows that the index points at, and returns the ids that really have records in several slots.
-fn verify(store: &Store, inputs: &[RawInput], candidates: &HashMap<u64, Vec<i32>>) -> Result<BTreeMap<String, Vec<MovedRow>>, MovesError> {
+fn verify(store: &Store, input: &RawInput, candidates: &HashMap<u64, Vec<i32>>) -> Result<BTreeMap<String, Vec<MovedRow>>, MovesError> {
     let mut slots: Vec<i32> = candidates.values().flatten().copied().collect();
     slots.sort_unstable();
     slots.dedup();
@@ -180,14 +168,12 @@ fn verify(store: &Store, inputs: &[RawInput], candidates: &HashMap<u64, Vec<i32>
     let windows: Vec<Window> = slots.into_iter().filter_map(slot_window).collect();
     let mut ids: BTreeMap<String, Vec<MovedRow>> = BTreeMap::new();
     let columns = [id_field(), Field::new(envelope::FILE, DataType::String, false)];
-    for input in inputs {
-        for batch in input.scan(store, &columns, windows.clone()) {
-            let batch = batch?;
-            let column = batch.columns.column(0).as_string::<i32>();
-            for row in 0..batch.times.len() {
-                if candidates.contains_key(&hash(column.value(row))) {
-                    stands(&mut ids, &batch, row);
-                }
+    for batch in input.scan(store, &columns, windows) {
+        let batch = batch?;
+        let column = batch.columns.column(0).as_string::<i32>();
+        for row in 0..batch.times.len() {
+            if candidates.contains_key(&hash(column.value(row))) {
+                stands(&mut ids, &batch, row);
             }
         }
     }
@@ -262,7 +248,7 @@ fn stand_of(view: &View, project: &Project, dataset: &Dataset) -> Result<Option<
     }
 }
 
-/// The ids of some windows that stand in several places, as of one snapshot.
+/// The ids of one source and some windows that stand in several places, as of one snapshot.
 #[derive(Debug, Default)]
 pub struct Moved {
     /// By event time: an id, and where its records stand.
@@ -275,8 +261,8 @@ impl Moved {
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn read(view: &View, sources: &[String], hull: Window, at: SnapshotId) -> Result<Moved, CatalogError> {
-        let mut moved = Moved { places: Vec::new(), ids: view.moved(&scope(sources), hull, at)? };
+    pub fn read(view: &View, source: &str, hull: Window, at: SnapshotId) -> Result<Moved, CatalogError> {
+        let mut moved = Moved { places: Vec::new(), ids: view.moved(source, hull, at)? };
         for (i, (_, rows)) in moved.ids.iter().enumerate() {
             moved.places.extend(rows.iter().map(|r| (r.at, i)));
         }

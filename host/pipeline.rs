@@ -184,8 +184,8 @@ impl Workshop {
         let source = self.project.source(source)?.clone();
         let request = ingest::Request { files, max_rejects, operator: &self.options.operator, clock: self.options.clock };
         let mut landed = ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?;
-        for dataset in self.project.datasets_of(&source.name).filter(|d| moves::follows(&self.project, d)) {
-            landed.queued.extend(moves::catch_up(&self.store, &mut self.catalog, &self.project, dataset)?);
+        if self.project.datasets_of(&source.name).any(|d| moves::follows(&self.project, d)) {
+            landed.queued.extend(moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name)?);
         }
         Ok(landed)
     }
@@ -284,7 +284,9 @@ impl Workshop {
         let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
         let now = self.options.clock.now();
         if moves::follows(&self.project, dataset) {
-            moves::catch_up(&self.store, &mut self.catalog, &self.project, dataset)?;
+            for source in &dataset.inputs {
+                moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
+            }
         }
         self.catalog.read(|v| {
             let latest = v.latest()?;

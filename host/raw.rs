@@ -39,6 +39,8 @@ pub struct RawInput {
 /// Raw rows, in the order of their file.
 #[derive(Clone, Debug)]
 pub struct RawBatch {
+    /// Which of a job's raw tables they are of.
+    pub table: usize,
     /// The columns that were asked for.
     pub columns: RecordBatch,
     /// When each record happened.
@@ -58,6 +60,7 @@ impl RawBatch {
     pub fn filter(&self, keep: &BooleanArray) -> Result<RawBatch, arrow::error::ArrowError> {
         let pick = |a: &dyn Array| arrow::compute::filter(a, keep);
         Ok(RawBatch {
+            table: self.table,
             columns: filter_record_batch(&self.columns, keep)?,
             times: pick(&self.times)?.as_primitive::<TimestampMicrosecondType>().clone(),
             snapshots: pick(&self.snapshots)?.as_primitive::<Int64Type>().clone(),
@@ -164,6 +167,7 @@ fn split(batch: &RecordBatch, asked: usize, file: &LiveFile, at: SnapshotId) -> 
     let merged = all[asked + 4].as_primitive::<Int64Type>();
     let own = file.partial_max.is_some() && merged.null_count() < rows;
     let raw = RawBatch {
+        table: 0,
         columns,
         times: all[asked].as_primitive::<TimestampMicrosecondType>().clone(),
         flags: all[asked + 1].as_primitive::<Int32Type>().clone(),

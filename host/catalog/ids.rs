@@ -16,8 +16,8 @@ const BLOCK: usize = 1024;
 const ENTRY: usize = 12;
 
 const SCHEMA: &str = "
-CREATE TABLE IF NOT EXISTS scope(name VARCHAR PRIMARY KEY, upto BIGINT NOT NULL);
-CREATE TABLE IF NOT EXISTS run(id INTEGER PRIMARY KEY, scope VARCHAR NOT NULL, entries BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS source(name VARCHAR PRIMARY KEY, upto BIGINT NOT NULL);
+CREATE TABLE IF NOT EXISTS run(id INTEGER PRIMARY KEY, source VARCHAR NOT NULL, entries BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS block(run BIGINT NOT NULL, first BIGINT NOT NULL, entries BLOB NOT NULL);
 CREATE INDEX IF NOT EXISTS block_of ON block(run, first);
 ";
@@ -33,7 +33,7 @@ pub struct IdIndex {
 /// The index in the changing: one transaction.
 pub struct IdChange<'i> {
     tx: rusqlite::Transaction<'i>,
-    scope: String,
+    source: String,
     /// Rows of snapshots up to this one are in it.
     pub upto: SnapshotId,
 }
@@ -73,14 +73,14 @@ impl IdIndex {
         Ok(())
     }
 
-    /// Begins a change of the ids of `scope`.
+    /// Begins a change of the ids of `source`.
     ///
     /// # Errors
     /// The index cannot be written.
-    pub fn begin(&mut self, scope: &str) -> Result<IdChange<'_>, CatalogError> {
+    pub fn begin(&mut self, source: &str) -> Result<IdChange<'_>, CatalogError> {
         let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        let upto = tx.query_row("SELECT upto FROM scope WHERE name = ?1", [scope], |r| r.get(0)).optional()?;
-        Ok(IdChange { tx, scope: scope.into(), upto: SnapshotId(upto.unwrap_or(-1)) })
+        let upto = tx.query_row("SELECT upto FROM source WHERE name = ?1", [source], |r| r.get(0)).optional()?;
+        Ok(IdChange { tx, source: source.into(), upto: SnapshotId(upto.unwrap_or(-1)) })
     }
 }
 
@@ -130,14 +130,14 @@ impl IdChange<'_> {
     /// # Errors
     /// The index cannot be written.
     pub fn commit(self, upto: SnapshotId) -> Result<(), CatalogError> {
-        self.tx.execute("INSERT OR REPLACE INTO scope VALUES (?1, ?2)", params![self.scope, upto.0])?;
+        self.tx.execute("INSERT OR REPLACE INTO source VALUES (?1, ?2)", params![self.source, upto.0])?;
         Ok(self.tx.commit()?)
     }
 
-    /// The runs of the scope with their sizes, oldest first.
+    /// The runs of the source with their sizes, oldest first.
     fn runs(&self) -> Result<Vec<(i64, i64)>, CatalogError> {
-        let mut statement = self.tx.prepare_cached("SELECT id, entries FROM run WHERE scope = ?1 ORDER BY id")?;
-        let rows = statement.query_map([&self.scope], |r| Ok((r.get(0)?, r.get(1)?)))?;
+        let mut statement = self.tx.prepare_cached("SELECT id, entries FROM run WHERE source = ?1 ORDER BY id")?;
+        let rows = statement.query_map([&self.source], |r| Ok((r.get(0)?, r.get(1)?)))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
@@ -175,7 +175,7 @@ impl IdChange<'_> {
             merged.push(run);
             total += entries;
         }
-        self.tx.execute("INSERT INTO run(scope, entries) VALUES (?1, 0)", [&self.scope])?;
+        self.tx.execute("INSERT INTO run(source, entries) VALUES (?1, 0)", [&self.source])?;
         let id = self.tx.last_insert_rowid();
         let mut readers = merged.iter().map(|run| Ok(RunReader::open(self, *run)?.peekable())).collect::<Result<Vec<_>, CatalogError>>()?;
         let mut own = new.iter().copied().peekable();

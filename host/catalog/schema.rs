@@ -66,10 +66,10 @@ CREATE TABLE restitch_repair_queue(id INTEGER PRIMARY KEY, dataset VARCHAR NOT N
   least_late_us BIGINT NOT NULL, most_late_us BIGINT NOT NULL);
 CREATE INDEX restitch_repair_of ON restitch_repair_queue(dataset, start_us);
 CREATE TABLE restitch_joint_watermark(dataset VARCHAR PRIMARY KEY, value_us BIGINT NOT NULL, late_cutoff_us BIGINT NOT NULL, approval_cutoff_us BIGINT NOT NULL) WITHOUT ROWID;
-CREATE TABLE restitch_moves(scope VARCHAR PRIMARY KEY, upto BIGINT NOT NULL) WITHOUT ROWID;
-CREATE TABLE restitch_moved(scope VARCHAR NOT NULL, record_id VARCHAR NOT NULL, at_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,
-  file VARCHAR NOT NULL, PRIMARY KEY(scope, record_id, at_us, snapshot_id)) WITHOUT ROWID;
-CREATE INDEX restitch_moved_at ON restitch_moved(scope, at_us);
+CREATE TABLE restitch_moves(source VARCHAR PRIMARY KEY, upto BIGINT NOT NULL) WITHOUT ROWID;
+CREATE TABLE restitch_moved(source VARCHAR NOT NULL, record_id VARCHAR NOT NULL, at_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,
+  file VARCHAR NOT NULL, PRIMARY KEY(source, record_id, at_us, snapshot_id)) WITHOUT ROWID;
+CREATE INDEX restitch_moved_at ON restitch_moved(source, at_us);
 CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL);
 CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR NOT NULL, dataset VARCHAR NOT NULL, status VARCHAR NOT NULL, mode VARCHAR NOT NULL,
   operator VARCHAR NOT NULL, reason VARCHAR, transform VARCHAR, transform_digest VARCHAR, start_us BIGINT, end_us BIGINT, base_snapshot BIGINT NOT NULL,

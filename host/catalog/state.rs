@@ -447,38 +447,34 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the snapshot up to which moved ids of `scope` are known; -1 before the first.
+    /// Returns the snapshot up to which moved ids of `source` are known; -1 before the first.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn moves_upto(&self, scope: &str) -> Result<SnapshotId, CatalogError> {
-        let sql = "SELECT coalesce(max(upto), -1) FROM restitch_moves WHERE scope = ?1";
-        Ok(self.connection.prepare_cached(sql)?.query_row([scope], |r| r.get(0).map(SnapshotId))?)
+    pub fn moves_upto(&self, source: &str) -> Result<SnapshotId, CatalogError> {
+        let sql = "SELECT coalesce(max(upto), -1) FROM restitch_moves WHERE source = ?1";
+        Ok(self.connection.prepare_cached(sql)?.query_row([source], |r| r.get(0).map(SnapshotId))?)
     }
 
-    /// Returns the last snapshot that landed a file of one of `sources`.
+    /// Returns the last snapshot that landed a file of `source`.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn last_landing(&self, sources: &[String]) -> Result<Option<SnapshotId>, CatalogError> {
+    pub fn last_landing(&self, source: &str) -> Result<Option<SnapshotId>, CatalogError> {
         let mut statement = self.connection.prepare_cached("SELECT max(snapshot_id) FROM restitch_file WHERE source = ?1")?;
-        let mut last = None;
-        for source in sources {
-            last = last.max(statement.query_row([source], |r| r.get::<_, Option<i64>>(0))?.map(SnapshotId));
-        }
-        Ok(last)
+        Ok(statement.query_row([source], |r| r.get::<_, Option<i64>>(0))?.map(SnapshotId))
     }
 
     /// Returns the ids that have a record inside `hull` and stand in several slots, with all their places up to the snapshot `at`.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn moved(&self, scope: &str, hull: Window, at: SnapshotId) -> Result<Vec<(String, Vec<MovedRow>)>, CatalogError> {
-        let sql = "SELECT record_id, at_us, snapshot_id, first_seq, last_seq, file FROM restitch_moved WHERE scope = ?1 AND snapshot_id <= ?4
-                     AND record_id IN (SELECT record_id FROM restitch_moved WHERE scope = ?1 AND at_us >= ?2 AND at_us < ?3 AND snapshot_id <= ?4)
+    pub fn moved(&self, source: &str, hull: Window, at: SnapshotId) -> Result<Vec<(String, Vec<MovedRow>)>, CatalogError> {
+        let sql = "SELECT record_id, at_us, snapshot_id, first_seq, last_seq, file FROM restitch_moved WHERE source = ?1 AND snapshot_id <= ?4
+                     AND record_id IN (SELECT record_id FROM restitch_moved WHERE source = ?1 AND at_us >= ?2 AND at_us < ?3 AND snapshot_id <= ?4)
                    ORDER BY record_id, at_us, snapshot_id";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![scope, hull.start().0, hull.end().0, at.0])?;
+        let mut rows = statement.query(params![source, hull.start().0, hull.end().0, at.0])?;
         let mut ids: Vec<(String, Vec<MovedRow>)> = Vec::new();
         while let Some(r) = rows.next()? {
             let id: String = r.get(0)?;

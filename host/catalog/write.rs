@@ -187,23 +187,23 @@ impl Record<'_> {
     ///
     /// # Errors
     /// The catalog cannot be written.
-    pub fn put_moved<'m>(&self, scope: &str, rows: impl Iterator<Item = (&'m str, &'m MovedRow)>) -> Result<HashSet<&'m str>, CatalogError> {
+    pub fn put_moved<'m>(&self, source: &str, rows: impl Iterator<Item = (&'m str, &'m MovedRow)>) -> Result<HashSet<&'m str>, CatalogError> {
         let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_moved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
         let mut new = HashSet::new();
         for (id, m) in rows {
-            if insert.execute(params![scope, id, m.at.0, m.snapshot.0, m.first_seq, m.last_seq, m.file])? > 0 {
+            if insert.execute(params![source, id, m.at.0, m.snapshot.0, m.first_seq, m.last_seq, m.file])? > 0 {
                 new.insert(id);
             }
         }
         Ok(new)
     }
 
-    /// Records that moved ids of `scope` are known up to a snapshot.
+    /// Records that moved ids of `source` are known up to a snapshot.
     ///
     /// # Errors
     /// The catalog cannot be written.
-    pub fn put_moves_upto(&self, scope: &str, upto: SnapshotId) -> Result<(), CatalogError> {
-        self.tx.execute("INSERT OR REPLACE INTO restitch_moves VALUES (?1, ?2)", params![scope, upto.0])?;
+    pub fn put_moves_upto(&self, source: &str, upto: SnapshotId) -> Result<(), CatalogError> {
+        self.tx.execute("INSERT OR REPLACE INTO restitch_moves VALUES (?1, ?2)", params![source, upto.0])?;
         Ok(())
     }
 

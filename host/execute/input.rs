@@ -104,6 +104,7 @@ struct Filtered<'s> {
     job: &'s Job<'s>,
     /// One table after the other: arrival order is compared, and not trusted.
     scans: std::iter::Peekable<std::vec::IntoIter<RawScan<'s>>>,
+    table: usize,
     scan_ns: u64,
     router: Router,
 }
@@ -112,16 +113,17 @@ impl<'s> Filtered<'s> {
     fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
         let windows: Vec<_> = task.partitions.iter().map(|p| p.window).collect();
         let scans: Vec<RawScan> = job.raw.iter().map(|r| r.scan(job.store, columns, windows.clone())).collect();
-        Filtered { job, scans: scans.into_iter().peekable(), scan_ns: 0, router: Router::new(windows) }
+        Filtered { job, scans: scans.into_iter().peekable(), table: 0, scan_ns: 0, router: Router::new(windows) }
     }
 
     fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
         let batch = loop {
             let Some(scan) = self.scans.peek_mut() else { return Ok(None) };
             if let Some(batch) = scan.next().transpose()? {
-                break batch;
+                break RawBatch { table: self.table, ..batch };
             }
             self.scan_ns += scan.scan_ns();
+            self.table += 1;
             self.scans.next();
         };
         // First the window, then the filter: whether it fails on a row must not depend on which rows share its page.
@@ -190,28 +192,29 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
 struct Elsewhere<'j> {
     keep: Keep,
     column: usize,
-    bounds: HashMap<&'j str, Arrival>,
+    /// By raw table.
+    bounds: Vec<HashMap<&'j str, Arrival>>,
 }
 
 impl<'j> Elsewhere<'j> {
     fn of(job: &'j Job, column: Option<usize>, window: Window) -> Elsewhere<'j> {
         match (column, &job.recipe.dedup) {
-            (Some(column), Some(rule)) => Elsewhere { keep: rule.keep, column, bounds: job.moved.outside(window, rule.keep) },
-            _ => Elsewhere { keep: Keep::LatestIngested, column: 0, bounds: HashMap::new() },
+            (Some(column), Some(rule)) => {
+                Elsewhere { keep: rule.keep, column, bounds: job.moved.iter().map(|m| m.outside(window, rule.keep)).collect() }
+            }
+            _ => Elsewhere { keep: Keep::LatestIngested, column: 0, bounds: Vec::new() },
         }
     }
 
     /// Returns whether a record of the partition counts.
     fn counts(&self, batch: &RawBatch, row: usize) -> bool {
-        if self.bounds.is_empty() {
-            return true;
-        }
+        let Some(bounds) = self.bounds.get(batch.table).filter(|b| !b.is_empty()) else { return true };
         let id = batch.columns.column(self.column).as_string::<i32>().value(row);
-        self.bounds.get(id).is_none_or(|outside| counts(self.keep, (batch.snapshots.value(row), batch.seq.value(row)), *outside))
+        bounds.get(id).is_none_or(|outside| counts(self.keep, (batch.snapshots.value(row), batch.seq.value(row)), *outside))
     }
 
     fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, counts: &mut Counts, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) {
-        if !self.bounds.is_empty() {
+        if self.bounds.iter().any(|b| !b.is_empty()) {
             let before = places.len();
             places.retain(|place| {
                 let (batch, row) = at(*place);

@@ -37,17 +37,31 @@ impl Workshop {
             .iter()
             .map(|i| {
                 let only = if follows { String::new() } else { format!(" WHERE {inside}") };
-                format!("SELECT {}, {time}, {at}, {file}, {offset}, {seq}, {hash} FROM {}{only}", list(&columns), quoted(&format!("raw_{i}")))
+                let from = format!("FROM {}{only}", quoted(&format!("raw_{i}")));
+                format!("SELECT {}, '{i}' AS _source, {inside} AS _inside, {time}, {at}, {file}, {offset}, {seq}, {hash} {from}", list(&columns))
             })
             .collect();
         let key = list(&dedup.key);
         let order = if dedup.keep == crate::config::Keep::FirstIngested { "ASC" } else { "DESC" };
+        let own: Vec<String> = dedup.key.iter().map(|k| format!("r.{}", quoted(k))).collect();
+        let own = own.join(", ");
+        let first_of = |by: &str| format!("row_number() OVER (PARTITION BY {own}, r.{by} ORDER BY r.{at} {order}, r.{seq} {order}) = 1");
+        // One key inside the partition, whatever its source; and one id of one source, wherever it stands.
+        let (here, id) = (first_of("_inside"), first_of("_source"));
+        let differing = format!("count(DISTINCT {hash}) > 1");
+        let on = |table: &str| dedup.key.iter().map(|k| format!("r.{0} = {table}.{0}", quoted(k))).collect::<Vec<_>>().join(" AND ");
+        let shown: Vec<String> = columns.iter().map(|c| format!("r.{}", quoted(c))).collect();
         let sql = format!(
-            "WITH r AS ({}), k AS (SELECT {key} FROM r GROUP BY {key} HAVING count(DISTINCT {hash}) > 1 AND bool_or({inside}))
-             SELECT {}, row_number() OVER (PARTITION BY {key} ORDER BY {at} {order}, {seq} {order}) = 1 AS kept, {file}, {offset}, {at}
-             FROM r JOIN k USING ({key}) ORDER BY {key}, {at}, {seq} LIMIT {rows_max}",
+            "WITH r AS ({}),
+                  h AS (SELECT {key}, true AS _here FROM r WHERE _inside GROUP BY {key} HAVING {differing}),
+                  i AS (SELECT {key}, _source, true AS _moved FROM r GROUP BY {key}, _source HAVING {differing} AND bool_or(_inside))
+             SELECT {}, {here} AND {id} AS kept, r.{file}, r.{offset}, r.{at}
+             FROM r LEFT JOIN h ON r._inside AND {} LEFT JOIN i ON r._source = i._source AND {}
+             WHERE h._here OR i._moved ORDER BY {own}, r.{at}, r.{seq} LIMIT {rows_max}",
             raw.join(" UNION ALL "),
-            list(&columns)
+            shown.join(", "),
+            on("h"),
+            on("i")
         );
         self.query(&sql, None)
     }

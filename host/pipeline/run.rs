@@ -72,7 +72,7 @@ pub(super) struct Prepared {
     pub(super) recipe: Recipe,
     pub(super) transform: Transform,
     pub(super) raw: Vec<RawInput>,
-    moved: Moved,
+    moved: Vec<Moved>,
     lookups: Vec<(u32, Vec<arrow::array::RecordBatch>)>,
     filter: Option<Filter>,
     balances: Vec<(Aggregate, Aggregate)>,
@@ -146,8 +146,7 @@ impl Workshop {
 
     /// Loads and compiles what a recipe names.
     pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset, hull: Window) -> Result<Prepared, Error> {
-        let raw = self.raw_inputs(&recipe)?;
-        let moved = self.moved(&recipe, dataset, hull)?;
+        let (raw, moved) = self.raw_inputs(&recipe, hull)?;
         let fields = raw[0].table.fields();
         let filter = recipe.filter.as_deref().map(|sql| Filter::parse(sql, &fields)).transpose()?;
         let output = transform.descriptor().output.clone();
@@ -166,27 +165,31 @@ impl Workshop {
         Ok(Prepared { recipe, transform, raw, moved, lookups, filter, balances })
     }
 
-    /// What moved into or out of the window, where the dataset follows its records.
-    fn moved(&mut self, recipe: &Recipe, dataset: &Dataset, hull: Window) -> Result<Moved, Error> {
-        if !recipe.follows {
-            return Ok(Moved::default());
-        }
-        moves::catch_up(&self.store, &mut self.catalog, &self.project, dataset)?;
-        Ok(self.catalog.read(|v| Moved::read(&v, &recipe.sources, hull, recipe.input_snapshot))?)
-    }
-
-    /// The windowed input: a source that has not landed anything yet has nothing to read, as long as another one has.
-    fn raw_inputs(&mut self, recipe: &Recipe) -> Result<Vec<RawInput>, Error> {
-        let mut raw = Vec::new();
+    /// The windowed input, each table with what moved into or out of the window, where the dataset follows its records. A source that
+    /// has not landed anything yet has nothing to read, as long as another one has.
+    fn raw_inputs(&mut self, recipe: &Recipe, hull: Window) -> Result<(Vec<RawInput>, Vec<Moved>), Error> {
+        let (mut raw, mut moved) = (Vec::new(), Vec::new());
         let mut missing = None;
         for source in &recipe.sources {
             match self.raw_input(source, recipe.input_snapshot) {
                 Ok(input) => raw.push(input),
-                Err(e @ Error::NoInput { .. }) => missing = missing.or(Some(e)),
+                Err(e @ Error::NoInput { .. }) => {
+                    missing = missing.or(Some(e));
+                    continue;
+                }
                 Err(e) => return Err(e),
             }
+            if recipe.follows {
+                moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
+                moved.push(self.catalog.read(|v| Moved::read(&v, source, hull, recipe.input_snapshot))?);
+            } else {
+                moved.push(Moved::default());
+            }
         }
-        if raw.is_empty() { Err(missing.unwrap_or_else(|| Error::Internal("a recipe without a source".into()))) } else { Ok(raw) }
+        match missing {
+            Some(e) if raw.is_empty() => Err(e),
+            _ => Ok((raw, moved)),
+        }
     }
 
     fn raw_input(&mut self, source: &str, snapshot: SnapshotId) -> Result<RawInput, Error> {
