@@ -127,7 +127,7 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<Ve
             r.put_queue(source, wanted.iter().cloned())?;
             queued.extend(wanted);
         }
-        Ok::<_, CatalogError>(r.put_moves_upto(source, last)?)
+        r.put_moves_upto(source, last)
     })?;
     begun.commit(last)?;
     Ok(queued)
