@@ -6,11 +6,12 @@ use crate::{
     catalog::{Catalog, CatalogError, LiveFile, PublishedRow, Table},
     config::{Check, CheckKind, Severity},
     datafile::Written,
+    decode::canonical,
     execute::Computed,
     id::SnapshotId,
     manifest::{CheckRecord, PartitionRecord, Validation},
     query::{self, Difference, FileTable, QueryError, Session},
-    schema::{Field, PARTITION},
+    schema::{DataType, Field, PARTITION},
     store::Store,
 };
 use std::collections::HashMap;
@@ -310,12 +311,20 @@ impl Evaluation<'_> {
     }
 
     fn accepted(&self, column: &str, values: &[String]) -> Verdict {
-        if !self.subject.fields.iter().any(|f| f.name == column) {
-            return self.no_column(column);
+        let Some(field) = self.subject.fields.iter().find(|f| f.name == column) else { return self.no_column(column) };
+        let expected = format!("one of {}", values.join(", "));
+        let mut list = Vec::new();
+        for text in values {
+            match typed(text, field.data_type) {
+                Ok(sql) => list.push(sql),
+                Err(reason) => return (false, format!("not evaluated: among the accepted values, {reason}"), expected, None),
+            }
         }
-        let list = values.iter().map(|v| literal(v)).collect::<Vec<_>>().join(", ");
-        let sql = format!("SELECT * FROM output WHERE {c} IS NOT NULL AND CAST({c} AS VARCHAR) NOT IN ({list})", c = quoted(column));
-        self.failing_rows(&sql, format!("one of {}", values.join(", ")))
+        if list.is_empty() {
+            return self.failing_rows(&format!("SELECT * FROM output WHERE {} IS NOT NULL", quoted(column)), "nulls only".into());
+        }
+        let sql = format!("SELECT * FROM output WHERE {c} IS NOT NULL AND {c} NOT IN ({})", list.join(", "), c = quoted(column));
+        self.failing_rows(&sql, expected)
     }
 
     fn compared(&self, max_added: Option<f64>, max_removed: Option<f64>, max_changed: Option<f64>) -> Verdict {
@@ -358,6 +367,16 @@ impl Evaluation<'_> {
 
 fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// Returns SQL for the value of `data_type` that `text` is: `1.0` and `1.00` are one decimal.
+fn typed(text: &str, data_type: DataType) -> Result<String, String> {
+    Ok(match data_type {
+        DataType::String | DataType::Json => literal(text),
+        // Base64 in restitch.toml, hex in SQL.
+        DataType::Binary => format!("X'{}'", canonical(data_type, text)?),
+        _ => format!("arrow_cast({}, '{}')", literal(&canonical(data_type, text)?), data_type.arrow()),
+    })
 }
 
 fn literal(value: &str) -> String {

@@ -8,7 +8,7 @@ pub use check::{Check, CheckKind, Severity};
 
 use crate::{
     schema::{DataType, Field, envelope},
-    time::{Span, Unit},
+    time::{EventTime, Span, Unit},
     watermark::Policy,
     window::Grain,
 };
@@ -44,6 +44,8 @@ pub struct Source {
     pub policy: Policy,
     /// How many records an ingest may reject.
     pub max_rejects: MaxRejects,
+    /// Which event times can be meant at all.
+    pub plausible: Plausible,
     /// The declared columns, in the order of the file.
     pub columns: Vec<SourceColumn>,
     /// CSV only: the byte between fields.
@@ -67,6 +69,16 @@ impl Source {
     pub fn reject_table(&self) -> String {
         format!("raw_{}_rejects", self.name)
     }
+}
+
+/// Bounds on event times: a record outside them is not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Plausible {
+    /// The first event time that is taken. Where none is declared, a number that lies in
+    /// 1970 is refused: seconds taken for milliseconds end there.
+    pub min: Option<EventTime>,
+    /// The first event time that is too late.
+    pub end: Option<EventTime>,
 }
 
 /// How a source's files are written. Compression is seen from the content.
@@ -130,6 +142,8 @@ pub struct SourceColumn {
     pub aliases: Vec<String>,
     /// What a record that lacks it gets, as text of the type.
     pub default: Option<String>,
+    /// Where the default stands in restitch.toml: line and column in characters, from 1.
+    pub default_at: (usize, usize),
     /// JSON pointer (RFC 6901) to it in the payload, instead of its name.
     pub from: Option<String>,
     /// Applied to the value when it lands.

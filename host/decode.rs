@@ -13,12 +13,14 @@ mod value;
 pub use open::{Compression, FileIdentity, identify};
 
 use crate::{
-    config::{Format, Source},
+    config::{Format, Source, SourceColumn},
     id::Digest,
+    schema::DataType,
 };
 use arrow::array::{ArrayRef, BinaryArray, StringArray};
-use column::{Column, Scalar, Strings, write_hex};
+use column::{Column, Scalar, Strings, Values, write_hex};
 use open::Opened;
+use value::{Rule, Value, append};
 use std::{io, path::Path, path::PathBuf};
 
 /// Bounds on what is held in memory at once.
@@ -32,11 +34,19 @@ pub struct Options {
     pub record_bytes_max: usize,
     /// Bytes that a reject keeps of a record that was too long.
     pub reject_bytes_max: usize,
+    /// Bytes that are read at once.
+    pub read_bytes: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { chunk_rows_max: 65_536, chunk_bytes_max: 16 << 20, record_bytes_max: 64 << 20, reject_bytes_max: 64 << 10 }
+        Options {
+            chunk_rows_max: 65_536,
+            chunk_bytes_max: 16 << 20,
+            record_bytes_max: 64 << 20,
+            reject_bytes_max: 64 << 10,
+            read_bytes: open::BUFFER_BYTES,
+        }
     }
 }
 
@@ -75,8 +85,38 @@ pub struct Reject {
     pub payload: Option<Vec<u8>>,
 }
 
+/// Fields that no column asks for, by name or alias or as the start of a pointer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unknown {
+    /// The first twenty names, and how many records had each.
+    pub fields: Vec<(String, u64)>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+impl Unknown {
+    const NAMES_MAX: usize = 20;
+
+    /// Counts `records` that have a field called `name`.
+    pub fn add(&mut self, name: &str, records: u64) {
+        let name = value::short(name);
+        match self.fields.iter().position(|(known, _)| known == name) {
+            _ if records == 0 => {}
+            Some(i) => self.fields[i].1 += records,
+            None if self.fields.len() < Unknown::NAMES_MAX => self.fields.push((name.to_owned(), records)),
+            None => self.more = true,
+        }
+    }
+
+    /// Counts what another file had.
+    pub fn merge(&mut self, other: &Unknown) {
+        other.fields.iter().for_each(|(name, records)| self.add(name, *records));
+        self.more |= other.more;
+    }
+}
+
 /// What a whole file held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Records that were taken.
     pub records: u64,
@@ -86,6 +126,8 @@ pub struct Summary {
     pub cut_at: Option<u64>,
     /// Whether the last line has no line end. A CSV file cut inside its last field cannot be told from one that is whole.
     pub open_ended: bool,
+    /// Fields that were left aside. JSON Lines and CSV keep them in the payload, Parquet does not.
+    pub unknown: Unknown,
 }
 
 /// Why a file was not decoded. Nothing of it may be landed.
@@ -98,6 +140,14 @@ pub enum DecodeError {
         file: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// There are no bytes that could be read twice.
+    #[error("{} is {what}, not a file", file.display())]
+    NotAFile {
+        /// What was named.
+        file: PathBuf,
+        /// What it is.
+        what: &'static str,
     },
     /// The file cannot be read on.
     #[error("{}: cannot be read", file.display())]
@@ -206,13 +256,38 @@ pub fn decode<E: From<DecodeError>>(
     sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
 ) -> Result<Summary, E> {
     let mut batch = Batch::new(source, *options)?;
-    let opened = Opened::new(file)?;
+    let opened = Opened::new(file, options.read_bytes)?;
     match source.format {
         Format::Jsonl => json::decode(source, opened, &mut batch, sink)?,
         Format::Csv => csv::decode(source, file, opened, &mut batch, sink)?,
         Format::Parquet => parquet::decode(source, file, opened, &mut batch, sink)?,
     }
     Ok(batch.summary)
+}
+
+/// Looks at the declared defaults of `source` as [`decode`] would: each has to be a value of its column.
+///
+/// # Errors
+/// The column, and why its default is none.
+pub fn check_defaults(source: &Source) -> Result<(), (&SourceColumn, String)> {
+    source.columns.iter().try_for_each(|c| match Column::new(c, source) {
+        Err(DecodeError::BadDefault { reason, .. }) => Err((c, reason)),
+        _ => Ok(()),
+    })
+}
+
+/// Returns `text`, read as a CSV field of `data_type`, as such a value is written: `1.0` is `1.00` for `decimal(18,2)`.
+/// Times without an offset are UTC.
+///
+/// # Errors
+/// Why it is no such value.
+pub fn canonical(data_type: DataType, text: &str) -> Result<String, String> {
+    let rule = Rule { data_type, zone: chrono_tz::Tz::UTC, unit: None, plausible: None };
+    let mut values = Values::new(data_type);
+    append(&mut values, Value::Field(text), &rule)?;
+    let mut written = Vec::new();
+    values.last().write_text(data_type, &mut written);
+    String::from_utf8(written).map_err(|e| e.to_string())
 }
 
 /// A chunk of a text format while it fills. The record that is being read stands at the end of

@@ -9,9 +9,9 @@ pub use classify::FileCounts;
 
 use crate::{
     catalog::{Catalog, CatalogError, Commit, FileRow, QueueRow, StateWrite, Table, TableColumn, View, WatermarkRow},
-    config::{MaxRejects, Project, Source},
+    config::{Format, MaxRejects, Project, Source},
     datafile::{DataFileError, Written},
-    decode::{self, DecodeError, FileIdentity, Reject},
+    decode::{self, DecodeError, FileIdentity, Reject, Unknown},
     id::SnapshotId,
     schema::{Field, envelope},
     store::{GATE, Store, StoreError, staging},
@@ -112,6 +112,8 @@ pub enum IngestError {
 pub struct Ingested {
     /// The source.
     pub source: String,
+    /// How its files are written.
+    pub format: Format,
     /// The snapshot that it made; `None` if there was nothing new.
     pub snapshot: Option<SnapshotId>,
     /// Its files, in order.
@@ -139,6 +141,10 @@ pub struct IngestedFile {
     pub first_rejects: Vec<Reject>,
     /// Where the file looks cut, if it does.
     pub cut_at: Option<u64>,
+    /// Whether its last record has no line end.
+    pub open_ended: bool,
+    /// Fields that no column asks for.
+    pub unknown: Unknown,
 }
 
 /// Told how far an ingest is.
@@ -214,10 +220,22 @@ fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result
             new.push((i, identity));
         }
         let (counts, path) = (FileCounts::default(), path.clone());
-        files.push(IngestedFile { path, already, counts, records: 0, rejects: 0, first_rejects: Vec::new(), cut_at: None });
+        files.push(IngestedFile {
+            path,
+            already,
+            counts,
+            records: 0,
+            rejects: 0,
+            first_rejects: Vec::new(),
+            cut_at: None,
+            open_ended: false,
+            unknown: Unknown::default(),
+        });
     }
     let watermark = catalog.read(|v| v.watermark(&source.name))?.map(|w| w.value);
-    Ok((Ingested { source: source.name.clone(), snapshot: None, files, watermark: (watermark, watermark), queued: Vec::new() }, new))
+    let report =
+        Ingested { source: source.name.clone(), format: source.format, snapshot: None, files, watermark: (watermark, watermark), queued: Vec::new() };
+    Ok((report, new))
 }
 
 struct Landing<'l> {
@@ -420,6 +438,7 @@ impl Decoding<'_> {
         })?;
         file.counts = classifier.end_file(&name);
         (file.records, file.rejects, file.cut_at) = (summary.records, summary.rejects, summary.cut_at);
+        (file.open_ended, file.unknown) = (summary.open_ended, summary.unknown);
         Ok(())
     }
 

@@ -13,7 +13,8 @@ pub use run::{RunRequest, RunResult};
 
 use crate::{
     catalog::{Catalog, CatalogError, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
-    config::{Dataset, MaxRejects, Project, Source, TransformRef},
+    config::{ConfigError, Dataset, MaxRejects, Project, Source, TransformRef},
+    decode,
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
     manifest::{Kind, Manifest, PartitionRecord, Status},
@@ -141,12 +142,26 @@ pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
         store::write_new(&file, TEMPLATE.as_bytes())?;
     }
     let text = store::read_text(&file)?;
-    let project = Project::parse(&file.display().to_string(), &text)?;
+    let project = parse_project(&file, &text)?;
     let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
     store.create_dir("data/main")?;
     store.create_dir("transforms")?;
     Catalog::create(&store, options.clock.now())?;
     Ok(root.join(&project.warehouse))
+}
+
+/// Returns the project that `text` declares, its defaults looked at as an ingest would.
+fn parse_project(file: &Path, text: &str) -> Result<Project, Error> {
+    let name = file.display().to_string();
+    let project = Project::parse(&name, text)?;
+    for source in project.sources.values() {
+        if let Err((column, reason)) = decode::check_defaults(source) {
+            let (line, at) = column.default_at;
+            let message = format!("the default of {:?}: {reason}", column.name);
+            return Err(ConfigError { file: name, line, column: at, message, hint: None }.into());
+        }
+    }
+    Ok(project)
 }
 
 /// What `init` writes where there is no project yet.
@@ -160,7 +175,7 @@ impl Workshop {
     pub fn open(root: &Path, options: Options) -> Result<Workshop, Error> {
         let file = root.join(PROJECT_FILE);
         let text = store::read_text(&file).map_err(|e| Error::NoProject { file: file.clone(), source: e })?;
-        let project = Project::parse(&file.display().to_string(), &text)?;
+        let project = parse_project(&file, &text)?;
         let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
         if !store.exists(crate::catalog::FILE) {
             init(root, &options)?;

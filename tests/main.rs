@@ -1,8 +1,10 @@
 //! The one test binary: stories through the library and the command, contracts, house rules.
 
+mod cases;
 mod command;
 mod crash;
 mod examples;
+mod fuzz;
 mod guests;
 mod interop;
 mod landing;

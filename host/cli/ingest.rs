@@ -9,7 +9,8 @@ use super::{
 };
 use crate::{
     catalog::{QueueKind, QueueRow, WatermarkRow},
-    config::MaxRejects,
+    config::{Format, MaxRejects},
+    decode::Unknown,
     ingest::{Ingested, IngestedFile},
     time::{EventTime, format_span},
 };
@@ -64,7 +65,7 @@ fn text(done: &Ingested) -> String {
             some(f.counts.repair + f.counts.approval),
             some(f.counts.approval),
             some(f.counts.future),
-            note(f),
+            note(f, done.format),
         ]);
     }
     let mut text = files.text();
@@ -76,6 +77,7 @@ fn text(done: &Ingested) -> String {
             text += &format!("  … and {} more in the table raw_{}_rejects\n", f.rejects - f.first_rejects.len() as u64, done.source);
         }
     }
+    text += &unknown(done);
     let Some(snapshot) = done.snapshot else { return text + "\nNothing new: all of it was landed before.\n" };
     let mark = |w: Option<crate::watermark::Watermark>| w.map_or("none".into(), |w| w.0.to_string());
     let (before, after) = done.watermark;
@@ -87,12 +89,27 @@ fn text(done: &Ingested) -> String {
     text
 }
 
-fn note(f: &IngestedFile) -> String {
+fn note(f: &IngestedFile, format: Format) -> String {
     match (&f.already, f.cut_at) {
         (Some(path), _) => format!("already landed as {path}"),
         (None, Some(byte)) => format!("looks cut: its last record starts at byte {byte} and does not end"),
+        (None, None) if f.records + f.rejects == 0 => "holds no record".into(),
+        // A JSON record that is whole says so itself.
+        (None, None) if f.open_ended && format == Format::Csv => "no line end after the last record: its last field may be cut".into(),
         (None, None) => String::new(),
     }
+}
+
+/// Returns what was left aside, over all files.
+fn unknown(done: &Ingested) -> String {
+    let mut all = Unknown::default();
+    done.files.iter().for_each(|f| all.merge(&f.unknown));
+    if all.fields.is_empty() {
+        return String::new();
+    }
+    let names: Vec<String> = all.fields.iter().map(|(name, n)| format!("{} ({})", clean(name), count(*n as i64, "record"))).collect();
+    let kept = if done.format == Format::Parquet { "They are not kept." } else { "They are kept in _payload only." };
+    format!("\nFields that no column asks for: {}{}. {kept}\n", names.join(", "), if all.more { ", and more" } else { "" })
 }
 
 /// Returns late records as a table.
@@ -120,12 +137,14 @@ pub(super) fn queue_json(rows: &[QueueRow]) -> Value {
 }
 
 fn object(done: &Ingested) -> Value {
+    let fields = |u: &Unknown| u.fields.iter().map(|(name, n)| (name.clone(), json!(n))).collect::<serde_json::Map<_, _>>();
     let file = |f: &IngestedFile| {
         let rejects: Vec<Value> =
             f.first_rejects.iter().map(|r| json!({ "offset": r.offset, "byte_offset": r.byte_offset, "reason": r.reason })).collect();
         json!({ "path": f.path.display().to_string(), "already_landed_as": f.already, "records": f.records, "rejects": f.rejects, "first_rejects": rejects,
             "on_time": f.counts.on_time, "late_repair": f.counts.repair, "late_approval": f.counts.approval, "future": f.counts.future,
-            "first_event": f.counts.events.map(|e| event_json(e.0)), "last_event": f.counts.events.map(|e| event_json(e.1)), "cut_at_byte": f.cut_at })
+            "first_event": f.counts.events.map(|e| event_json(e.0)), "last_event": f.counts.events.map(|e| event_json(e.1)), "cut_at_byte": f.cut_at,
+            "last_record_open_ended": f.open_ended, "unknown_fields": fields(&f.unknown), "more_unknown_fields": f.unknown.more })
     };
     let mark = |w: Option<crate::watermark::Watermark>| w.map(|w| event_json(w.0));
     json!({ "source": done.source, "snapshot": done.snapshot, "files": done.files.iter().map(file).collect::<Vec<_>>(),

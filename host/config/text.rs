@@ -2,12 +2,17 @@
 //! Never gives a value a meaning that the documentation does not; every refusal has a place.
 
 use super::*;
+use crate::time::{self, END_US};
+use chrono::NaiveDate;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use std::ops::Range;
 use toml::Spanned;
 
 type Text = Spanned<String>;
+
+/// Bytes of a column's name.
+const COLUMN_NAME_BYTES_MAX: usize = 255;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +52,8 @@ struct SourceText {
     allowed_lateness: Option<Text>,
     repair_window: Option<Text>,
     max_future: Option<Text>,
+    min_event_time: Option<Text>,
+    max_event_time: Option<Text>,
     idle_after: Option<Text>,
     max_rejects: Option<Text>,
     delimiter: Option<Text>,
@@ -174,15 +181,15 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     fn error(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) -> ConfigError {
-        let before = &self.text[..span.start.min(self.text.len())];
+        let (line, column) = self.place(&span);
+        ConfigError { file: self.file.into(), line, column, message: message.into(), hint }
+    }
+
+    /// Returns line and column, from 1, of where `span` starts.
+    fn place(&self, span: &Range<usize>) -> (usize, usize) {
+        let before = &self.text[..self.text.floor_char_boundary(span.start)];
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
-        ConfigError {
-            file: self.file.into(),
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            message: message.into(),
-            hint,
-        }
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
     /// serde's message, with the nearest known key where one is unknown.
@@ -259,6 +266,7 @@ impl Reader<'_> {
             idle_after: self.optional(&s.idle_after, Span::parse, "a duration")?,
             time_zone,
         };
+        let format = self.choice(&Some(s.format), &[("jsonl", Format::Jsonl), ("csv", Format::Csv), ("parquet", Format::Parquet)], Format::Jsonl)?;
         let mut columns: Vec<SourceColumn> = Vec::new();
         for (name, column) in s.columns {
             let twin = |c: &&SourceColumn| c.name.eq_ignore_ascii_case(name.as_ref());
@@ -269,7 +277,7 @@ impl Reader<'_> {
                     None,
                 ));
             }
-            columns.push(self.column(&name, column)?);
+            columns.push(self.column(&name, column, format)?);
         }
         let known = |column: &Text| -> Result<String, ConfigError> {
             match columns.iter().find(|c| c.name == *column.as_ref()) {
@@ -290,7 +298,7 @@ impl Reader<'_> {
         if source_name.ends_with("_rejects") {
             return Err(self.error(name.span(), format!("{source_name:?} would share a table with the rejects of another source"), None));
         }
-        let format = self.choice(&Some(s.format), &[("jsonl", Format::Jsonl), ("csv", Format::Csv), ("parquet", Format::Parquet)], Format::Jsonl)?;
+        let plausible = self.plausible(&s.min_event_time, &s.max_event_time, time_zone)?;
         let max_rejects = self.optional(&s.max_rejects, MaxRejects::parse, "a number of records or a percentage (like 0.1%)")?;
         let one_byte = |t: &str| if let [b] = t.as_bytes() { Some(*b).filter(|b| b.is_ascii() && !b"\"\r\n".contains(b)) } else { None };
         Ok(Source {
@@ -301,9 +309,27 @@ impl Reader<'_> {
             time_zone,
             policy,
             max_rejects: max_rejects.unwrap_or(MaxRejects::Share(0.01)),
+            plausible,
             delimiter: self.optional(&s.delimiter, one_byte, "a single ASCII character")?.unwrap_or(b','),
             columns,
         })
+    }
+
+    fn plausible(&self, min: &Option<Text>, max: &Option<Text>, zone: Tz) -> Result<Plausible, ConfigError> {
+        const EXPECTED: &str = "a date or a time (like 1950-01-01 or 2030-01-01T00:00:00Z)";
+        let first = |t: &str| time::parse(t, zone).ok();
+        // A date includes its day.
+        let end = |t: &str| match NaiveDate::parse_from_str(t, "%Y-%m-%d") {
+            Ok(date) if t.len() == 10 => Some(date.succ_opt().and_then(|d| time::local_midnight(d, zone)).unwrap_or(EventTime(END_US))),
+            _ => first(t).map(|t| EventTime(t.0 + 1)),
+        };
+        let plausible = Plausible { min: self.optional(min, first, EXPECTED)?, end: self.optional(max, end, EXPECTED)? };
+        if let (Some(a), Some(b), Some(text)) = (plausible.min, plausible.end, max)
+            && a >= b
+        {
+            return Err(self.error(text.span(), "max_event_time lies before min_event_time: no record could be taken", None));
+        }
+        Ok(plausible)
     }
 
     fn unknown_column<'k>(&self, column: &Text, known: impl Iterator<Item = &'k str>) -> ConfigError {
@@ -315,15 +341,41 @@ impl Reader<'_> {
         self.error(column.span(), format!("there is no column {:?}", column.as_ref()), Some(hint))
     }
 
-    fn column(&self, name: &Text, c: ColumnText) -> Result<SourceColumn, ConfigError> {
+    fn column_name(&self, name: &Text) -> Result<(), ConfigError> {
         let column = name.as_ref();
-        if column.is_empty() || column.starts_with('_') {
-            return Err(self.error(
-                name.span(),
-                format!("{column:?} is not a column name: names with a leading underscore are the envelope's"),
-                None,
-            ));
+        let why = if column.is_empty() {
+            "it is empty"
+        } else if column.starts_with('_') {
+            "names with a leading underscore are the envelope's"
+        } else if column.chars().any(char::is_control) {
+            "it holds a control character"
+        } else if column.len() > COLUMN_NAME_BYTES_MAX {
+            "it is too long (255 bytes at most)"
+        } else {
+            return Ok(());
+        };
+        let shown: String = column.chars().take(40).collect();
+        Err(self.error(name.span(), format!("{shown:?} is not a column name: {why}"), Some("`aliases` names what it is called in the files".into())))
+    }
+
+    fn pointer(&self, pointer: &Text, column: &str, format: Format) -> Result<(), ConfigError> {
+        let text = pointer.as_ref();
+        if !text.starts_with('/') {
+            return Err(self.error(pointer.span(), "a JSON pointer starts with /", None));
         }
+        if text.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+            return Err(self.error(pointer.span(), "in a JSON pointer ~ stands before 0 (for ~) or 1 (for /)", None));
+        }
+        if format != Format::Jsonl {
+            let hint = format!("aliases = [\"…\"] names what {column:?} is called in the files");
+            return Err(self.error(pointer.span(), "only JSON Lines has pointers; other formats find columns by name", Some(hint)));
+        }
+        Ok(())
+    }
+
+    fn column(&self, name: &Text, c: ColumnText, format: Format) -> Result<SourceColumn, ConfigError> {
+        let column = name.as_ref();
+        self.column_name(name)?;
         let data_type = self.value(&c.r#type, DataType::parse, &format!("a type ({})", DataType::NAMES))?;
         let mask = match &c.mask {
             None => None,
@@ -342,10 +394,8 @@ impl Reader<'_> {
         if mask == Some(Mask::Drop) && !nullable {
             return Err(self.error(name.span(), format!("{column:?} is dropped, so it must be nullable"), None));
         }
-        if let Some(pointer) = &c.from
-            && !pointer.as_ref().starts_with('/')
-        {
-            return Err(self.error(pointer.span(), "a JSON pointer starts with /", None));
+        if let Some(pointer) = &c.from {
+            self.pointer(pointer, column, format)?;
         }
         let on_bad = self.choice(&c.on_bad, &[("reject", OnBad::Reject), ("null", OnBad::Null), ("default", OnBad::Default)], OnBad::Reject)?;
         if (on_bad == OnBad::Default && c.default.is_none()) || (on_bad == OnBad::Null && !nullable) {
@@ -360,6 +410,7 @@ impl Reader<'_> {
             data_type,
             nullable,
             aliases: c.aliases,
+            default_at: c.default.as_ref().map_or((0, 0), |d| self.place(&d.span())),
             default: c.default.map(|d| d.into_inner().text()),
             from: c.from.map(Spanned::into_inner),
             mask,

@@ -264,7 +264,8 @@ pub(super) struct Column {
 impl Column {
     /// Returns the empty column that `declared` describes.
     pub(super) fn new(declared: &SourceColumn, source: &Source) -> Result<Column, DecodeError> {
-        let rule = Rule { data_type: declared.data_type, zone: source.time_zone, unit: declared.unit };
+        let plausible = (declared.name == source.event_time).then_some(source.plausible);
+        let rule = Rule { data_type: declared.data_type, zone: source.time_zone, unit: declared.unit, plausible };
         let required = if declared.name == source.event_time {
             Some("no event time")
         } else if source.record_id.as_ref() == Some(&declared.name) {

@@ -57,6 +57,7 @@ pub(super) fn decode<E: From<DecodeError>>(
             sink(batch.take(records.opened.position()))?;
         }
     }
+    header.unknown.iter().for_each(|name| batch.summary.unknown.add(name, batch.summary.records));
     if !batch.is_empty() {
         sink(batch.take(records.opened.position()))?;
     }
@@ -239,6 +240,8 @@ enum Bad {
 struct Header {
     width: usize,
     places: Vec<Option<usize>>,
+    /// Columns that nobody asks for.
+    unknown: Vec<String>,
 }
 
 impl Header {
@@ -270,7 +273,9 @@ impl Header {
         let places: Vec<Option<usize>> =
             source.columns.iter().map(|c| find(&c.name).or_else(|| c.aliases.iter().find_map(|alias| find(alias)))).collect();
         missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &names)?;
-        Ok(Header { width: names.len(), places })
+        let width = names.len();
+        names.retain(|name| !name.is_empty() && !is_asked_for(name, source));
+        Ok(Header { width, places, unknown: names })
     }
 
     fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {
@@ -288,6 +293,11 @@ impl Header {
         }
         Ok(())
     }
+}
+
+/// Returns whether a column is called so, or was once.
+pub(super) fn is_asked_for(name: &str, source: &Source) -> bool {
+    source.columns.iter().any(|c| c.name == name || c.aliases.iter().any(|alias| alias == name))
 }
 
 /// Fails if the event time or the record id is not in the file and has no default: every record would be a reject.

@@ -2,7 +2,7 @@
 //! Never parses a number into a double, and never picks one of two values with the same key.
 //! One of the formats of `decode`.
 
-use super::{Batch, Chunk, DecodeError, open::LineEnd, open::Opened, value::Value, value::short};
+use super::{Batch, Chunk, DecodeError, Unknown, open::LineEnd, open::Opened, value::Value, value::short};
 use crate::{config::Source, schema::DataType};
 use serde::{
     Deserialize,
@@ -60,6 +60,8 @@ pub(super) fn decode<E: From<DecodeError>>(
             break;
         }
     }
+    shape.count_unknown();
+    batch.summary.unknown = shape.unknown;
     if !batch.is_empty() {
         sink(batch.take(opened.position()))?;
     }
@@ -106,6 +108,10 @@ struct Shape {
     places: Vec<(Option<usize>, Option<usize>)>,
     /// Room for entries, kept from line to line.
     room: Vec<Entry<'static>>,
+    /// Entries that no column asks for, and how many records had them since they were learnt.
+    leftover: Vec<usize>,
+    records: u64,
+    unknown: Unknown,
 }
 
 type Entry<'a> = (Cow<'a, str>, &'a RawValue);
@@ -119,7 +125,7 @@ impl Shape {
         };
         let routes: Vec<Route> = source.columns.iter().map(route).collect();
         let places = vec![(None, None); routes.len()];
-        Shape { routes, keys: vec![], places, room: vec![] }
+        Shape { routes, keys: vec![], places, room: vec![], leftover: vec![], records: 0, unknown: Unknown::default() }
     }
 
     /// Puts the values of one line into `columns`, of which each gets one row if all is well.
@@ -142,6 +148,7 @@ impl Shape {
         if !same {
             self.learn(entries).map_err(Bad::Value)?;
         }
+        self.records += 1;
         for ((column, route), (pointed, named)) in columns.iter_mut().zip(&self.routes).zip(&self.places) {
             let mut found = None;
             if let (Some(i), Some(pointer)) = (pointed, &route.pointer) {
@@ -158,7 +165,11 @@ impl Shape {
 
     /// Finds out where the columns stand in `entries`, and that no key occurs twice.
     fn learn(&mut self, entries: &[Entry]) -> Result<(), String> {
+        self.count_unknown();
         self.keys.clear();
+        self.leftover.clear();
+        // If this fails, what follows is compared with an object without keys.
+        self.places.fill((None, None));
         let mut sorted: Vec<(&str, usize)> = entries.iter().enumerate().map(|(i, (key, _))| (key.as_ref(), i)).collect();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|w| w[0].0 == w[1].0) {
@@ -170,7 +181,15 @@ impl Shape {
             *place = (pointed, route.names.iter().find_map(|name| find(name)));
         }
         self.keys.extend(entries.iter().map(|(key, _)| key.clone().into_owned()));
+        let asked = |key: &str| self.routes.iter().any(|r| r.names.iter().any(|n| n == key) || r.pointer.as_ref().is_some_and(|p| p[0] == key));
+        self.leftover.extend((0..entries.len()).filter(|i| !asked(&entries[*i].0)));
         Ok(())
+    }
+
+    /// Counts the entries that were left aside in the records since they were learnt.
+    fn count_unknown(&mut self) {
+        self.leftover.iter().for_each(|i| self.unknown.add(&self.keys[*i], self.records));
+        self.records = 0;
     }
 }
 

@@ -14,7 +14,7 @@ use std::{
     rc::Rc,
 };
 
-const BUFFER_BYTES: usize = 256 << 10;
+pub(super) const BUFFER_BYTES: usize = 256 << 10;
 const HEAD_BYTES: usize = 4;
 
 /// How a file is packed, as its first bytes say.
@@ -68,7 +68,7 @@ pub struct FileIdentity {
 pub fn identify(file: &Path) -> Result<FileIdentity, DecodeError> {
     // Decompressors take a header as soon as they are made, so hashing starts before that.
     let tally = Rc::new(Tally { hasher: RefCell::new(Some(Sha256::new())), ..Tally::default() });
-    let mut opened = Opened::with_tally(file, tally)?;
+    let mut opened = Opened::with_tally(file, tally, BUFFER_BYTES)?;
     if opened.compression == Compression::Plain {
         *opened.tally.hasher.borrow_mut() = None;
     }
@@ -90,6 +90,17 @@ pub fn identify(file: &Path) -> Result<FileIdentity, DecodeError> {
     let raw = opened.tally.hasher.borrow_mut().take();
     let digest = raw.map_or(content_digest, |hasher| Digest(hasher.finalize().into()));
     Ok(FileIdentity { digest, size: opened.position(), content_digest })
+}
+
+/// Fails if `path` is no file with bytes of its own. A pipe can be read once only, and opening one may wait for ever.
+fn regular(path: &Path) -> Result<(), DecodeError> {
+    let kind = std::fs::metadata(path).map_err(|source| DecodeError::Open { file: path.to_owned(), source })?.file_type();
+    let what = match () {
+        () if kind.is_file() => return Ok(()),
+        () if kind.is_dir() => "a folder",
+        () => "a pipe, a socket or a device",
+    };
+    Err(DecodeError::NotAFile { file: path.to_owned(), what })
 }
 
 /// Bytes taken from the file itself, counted below the decompressor.
@@ -151,23 +162,24 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Opens `path` and looks at its first bytes.
-    pub(super) fn new(path: &Path) -> Result<Opened, DecodeError> {
-        Opened::with_tally(path, Rc::new(Tally::default()))
+    pub(super) fn new(path: &Path, buffer_bytes: usize) -> Result<Opened, DecodeError> {
+        Opened::with_tally(path, Rc::new(Tally::default()), buffer_bytes)
     }
 
-    fn with_tally(path: &Path, tally: Rc<Tally>) -> Result<Opened, DecodeError> {
+    fn with_tally(path: &Path, tally: Rc<Tally>, buffer_bytes: usize) -> Result<Opened, DecodeError> {
+        regular(path)?;
         let open_error = |source| DecodeError::Open { file: path.to_owned(), source };
         let mut file = File::open(path).map_err(open_error)?;
         let mut head = Vec::with_capacity(HEAD_BYTES);
         (&mut file).take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(open_error)?;
         let compression = Compression::of(&head);
-        let raw = Raw { inner: BufReader::with_capacity(BUFFER_BYTES, Cursor::new(head).chain(file)), tally: tally.clone() };
+        let raw = Raw { inner: BufReader::with_capacity(buffer_bytes, Cursor::new(head).chain(file)), tally: tally.clone() };
         let reader: Box<dyn BufRead> = match compression {
             Compression::Plain => Box::new(raw),
-            Compression::Gzip => Box::new(BufReader::with_capacity(BUFFER_BYTES, flate2::bufread::MultiGzDecoder::new(raw))),
+            Compression::Gzip => Box::new(BufReader::with_capacity(buffer_bytes, flate2::bufread::MultiGzDecoder::new(raw))),
             Compression::Zstd => {
                 let unpacked = zstd::stream::read::Decoder::with_buffer(raw).map_err(open_error)?;
-                Box::new(BufReader::with_capacity(BUFFER_BYTES, unpacked))
+                Box::new(BufReader::with_capacity(buffer_bytes, unpacked))
             }
         };
         Ok(Opened { path: path.to_owned(), compression, tally, reader })

@@ -4,8 +4,9 @@
 
 use super::{
     Batch, Chunk, Column, DecodeError, Reject, Scalar, Strings,
-    csv::missing_column,
+    csv::{is_asked_for, missing_column},
     hash_of,
+    number::to_base64,
     open::Opened,
     value::{Value, is_clock, is_date, one_float},
     write_hex,
@@ -20,6 +21,7 @@ use arrow::{
     array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch},
     compute::{CastOptions, cast_with_options, filter},
     datatypes::{self as types, DataType as ArrowType, Field, TimeUnit, i256},
+    util::display::array_value_to_string,
 };
 use chrono_tz::Tz;
 use parquet::{
@@ -56,6 +58,7 @@ pub(super) fn decode<E: From<DecodeError>>(
     let mut roots: Vec<usize> = places.iter().flatten().copied().collect();
     roots.sort_unstable();
     roots.dedup();
+    let unknown: Vec<String> = fields.iter().map(|f| f.name().clone()).filter(|name| !is_asked_for(name, source)).collect();
     let rows_total = builder.metadata().file_metadata().num_rows().max(1) as u64;
     let rows = rows_at_once(builder.metadata(), batch);
     let mask = ProjectionMask::roots(builder.parquet_schema(), roots.iter().copied());
@@ -70,6 +73,7 @@ pub(super) fn decode<E: From<DecodeError>>(
         let chunk = chunk(batch, &read, &places, first as i64 + 1, bytes_read);
         sink(chunk)?;
     }
+    unknown.iter().for_each(|name| batch.summary.unknown.add(name, row));
     Ok(())
 }
 
@@ -152,7 +156,8 @@ fn chunk(batch: &mut Batch, read: &RecordBatch, places: &[Option<usize>], first_
     let (record_ids, payload_hashes) = names(batch, &columns, offsets.len());
     batch.summary.records += offsets.len() as u64;
     for (row, reason) in bad {
-        batch.push_reject(Reject { offset: first_row + row as i64, byte_offset: None, reason, payload: None });
+        let payload = Some(row_json(batch, read, places, row));
+        batch.push_reject(Reject { offset: first_row + row as i64, byte_offset: None, reason, payload });
     }
     Chunk {
         record_ids,
@@ -163,6 +168,58 @@ fn chunk(batch: &mut Batch, read: &RecordBatch, places: &[Option<usize>], first_
         columns,
         rejects: std::mem::take(&mut batch.rejects),
         bytes_read,
+    }
+}
+
+/// Returns a row as JSON text: the columns that were read, under the file's names, masked ones as `***`.
+fn row_json(batch: &Batch, read: &RecordBatch, places: &[Option<usize>], row: usize) -> Vec<u8> {
+    let mut out = vec![b'{'];
+    for (i, (field, array)) in read.schema().fields().iter().zip(read.columns()).enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        push_text(field.name(), &mut out);
+        out.push(b':');
+        let of = |(column, place): &(&Column, &Option<usize>)| **place == Some(i) && column.mask.is_some();
+        let masked = batch.columns.iter().zip(places).any(|pair| of(&pair));
+        match array.is_null(row) || *array.data_type() == ArrowType::Null {
+            true => out.extend_from_slice(b"null"),
+            false if masked => push_text("***", &mut out),
+            false => push_cell(array, row, batch.columns[batch.event_time].rule.zone, &mut out),
+        }
+    }
+    out.push(b'}');
+    out
+}
+
+fn push_text(text: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(serde_json::Value::from(text).to_string().as_bytes());
+}
+
+/// Appends a value as JSON Lines would give it: numbers with all digits, bytes in base64, times in UTC.
+fn push_cell(array: &ArrayRef, row: usize, zone: Tz, out: &mut Vec<u8>) {
+    let as_text = |scalar: Scalar, data_type: DataType, out: &mut Vec<u8>| {
+        out.push(b'"');
+        scalar.write_text(data_type, out);
+        out.push(b'"');
+    };
+    match value(array, row, zone) {
+        Ok(Value::Bool(b)) => Scalar::Bool(b).write_text(DataType::Boolean, out),
+        Ok(Value::Int(n)) => Scalar::I128(n).write_text(DataType::Int64, out),
+        Ok(Value::Decimal(n, scale)) if scale >= 0 => Scalar::I128(n).write_text(DataType::Decimal(38, scale), out),
+        Ok(Value::Float(f)) if f.is_finite() => out.extend_from_slice(serde_json::Value::from(f).to_string().as_bytes()),
+        Ok(Value::Float(f)) => push_text(&f.to_string(), out),
+        Ok(Value::Text(text)) => push_text(text, out),
+        Ok(Value::Bytes(bytes)) => {
+            out.push(b'"');
+            to_base64(bytes, out);
+            out.push(b'"');
+        }
+        Ok(Value::Days(d)) if is_date(d) => as_text(Scalar::I32(d), DataType::Date, out),
+        Ok(Value::Micros(us)) if matches!(array.data_type(), ArrowType::Timestamp(..)) => as_text(Scalar::I64(us), DataType::Timestamp, out),
+        Ok(Value::Micros(us)) if is_clock(us) => as_text(Scalar::I64(us), DataType::Time, out),
+        // What has no such form is shown as Arrow shows it.
+        _ => push_text(&array_value_to_string(array, row).unwrap_or_default(), out),
     }
 }
 
@@ -265,7 +322,10 @@ fn whole(array: &ArrayRef, column: &Column) -> Option<ArrayRef> {
     // Values that overflow are looked at one by one.
     let cast = cast_with_options(array, &target, &CastOptions { safe: false, ..Default::default() }).ok()?;
     match &target {
-        Timestamp(..) => all(cast.as_primitive::<types::TimestampMicrosecondType>(), |us| (MIN_US..END_US).contains(&us)).then_some(cast),
+        Timestamp(..) => {
+            let good = |us| (MIN_US..END_US).contains(&us) && column.rule.implausible(us, false).is_none();
+            all(cast.as_primitive::<types::TimestampMicrosecondType>(), good).then_some(cast)
+        }
         Time64(_) => all(cast.as_primitive::<types::Time64MicrosecondType>(), is_clock).then_some(cast),
         Date32 => all(cast.as_primitive::<types::Date32Type>(), is_date).then_some(cast),
         Float32 => Some(Arc::new(cast.as_primitive::<types::Float32Type>().unary::<_, types::Float32Type>(|f| one_float(f as f64) as f32))),

@@ -343,7 +343,7 @@ fn a_csv_header_must_be_usable() {
 
 #[test]
 fn long_records_are_rejects_of_bounded_size() {
-    let options = Options { record_bytes_max: 60, reject_bytes_max: 8, chunk_rows_max: 2, chunk_bytes_max: 1 << 20 };
+    let options = Options { record_bytes_max: 60, reject_bytes_max: 8, chunk_rows_max: 2, chunk_bytes_max: 1 << 20, ..Options::default() };
     let good = "{\"ts\":\"2026-01-01\"}\n";
     let text = format!("{good}{{\"ts\":\"2026-01-01\",\"a\":\"{}\"}}\n{good}{good}", "x".repeat(100));
     let landed = land_with(&source("jsonl", "", TABLE), text.as_bytes(), &options).unwrap();

@@ -21,6 +21,7 @@ use super::{
     number::{NumberError, base64, exact, fits, is_number, rescale},
 };
 use crate::{
+    config::Plausible,
     schema::DataType,
     time::{self, END_US, MIN_US, Unit},
 };
@@ -55,7 +56,28 @@ pub(super) struct Rule {
     pub(super) data_type: DataType,
     pub(super) zone: Tz,
     pub(super) unit: Option<Unit>,
+    /// Of the event time only.
+    pub(super) plausible: Option<Plausible>,
 }
+
+impl Rule {
+    /// Returns why an event time cannot be meant, if it cannot. `number`: it was written as a count of units.
+    pub(super) fn implausible(&self, us: i64, number: bool) -> Option<String> {
+        let bounds = self.plausible?;
+        let at = || time::format_us(us);
+        if let Some(min) = bounds.min.filter(|min| us < min.0) {
+            return Some(format!("{} lies before min_event_time ({min})", at()));
+        }
+        if bounds.end.is_some_and(|end| us >= end.0) {
+            return Some(format!("{} lies after max_event_time", at()));
+        }
+        (number && bounds.min.is_none() && YEAR_1970.contains(&us))
+            .then(|| format!("{} lies in 1970, where numbers of a larger unit end up (is the unit right? min_event_time allows early times)", at()))
+    }
+}
+
+/// Where seconds taken for milliseconds, or zeros that stand for no time, come to lie.
+const YEAR_1970: std::ops::Range<i64> = 0..365 * time::DAY_US;
 
 /// Appends `value` to `out`, or returns why it cannot be and leaves `out` as it was.
 pub(super) fn append(out: &mut Values, value: Value, rule: &Rule) -> Result<(), String> {
@@ -241,10 +263,19 @@ fn digits(b: &[u8]) -> Option<u32> {
 }
 
 fn timestamp(value: Value, rule: &Rule, t: DataType) -> Result<i64, String> {
+    let (us, number) = instant(value, rule, t)?;
+    match rule.implausible(us, number) {
+        Some(why) => Err(format!("{} is no plausible time: {why}", shown(value))),
+        None => Ok(us),
+    }
+}
+
+/// Returns the instant, and whether it was written as a number.
+fn instant(value: Value, rule: &Rule, t: DataType) -> Result<(i64, bool), String> {
     let text = match (value, rule.unit) {
-        (Value::Micros(us), _) if (MIN_US..END_US).contains(&us) => return Ok(us),
+        (Value::Micros(us), _) if (MIN_US..END_US).contains(&us) => return Ok((us, false)),
         (Value::Micros(_), _) => return Err(format!("{} lies outside the years 0001 to 9999", shown(value))),
-        (Value::Int(n), Some(unit)) => return time::parse_epoch(&n.to_string(), unit).map(|t| t.0).map_err(|e| e.to_string()),
+        (Value::Int(n), Some(unit)) => return time::parse_epoch(&n.to_string(), unit).map(|t| (t.0, true)).map_err(|e| e.to_string()),
         (Value::Number(_) | Value::Int(_), None) => {
             return Err(format!("{} is a number without a unit (declare it: unit = \"ms\", or s, us, ns)", shown(value)));
         }
@@ -254,14 +285,13 @@ fn timestamp(value: Value, rule: &Rule, t: DataType) -> Result<i64, String> {
     if text.len() > 100 {
         return Err(other(value, t));
     }
-    let parsed = match rule.unit {
-        Some(unit) if text.bytes().enumerate().all(|(i, c)| c.is_ascii_digit() || c == b'.' || (c == b'-' && i == 0)) => {
-            time::parse_epoch(text, unit)
-        }
-        Some(unit) if matches!(value, Value::Number(_)) => time::parse_epoch(text, unit),
-        _ => time::parse(text, rule.zone),
+    let digits = || text.bytes().enumerate().all(|(i, c)| c.is_ascii_digit() || c == b'.' || (c == b'-' && i == 0));
+    let unit = rule.unit.filter(|_| matches!(value, Value::Number(_)) || digits());
+    let parsed = match unit {
+        Some(unit) => time::parse_epoch(text, unit),
+        None => time::parse(text, rule.zone),
     };
-    parsed.map(|t| t.0).map_err(|e| e.to_string())
+    parsed.map(|t| (t.0, unit.is_some())).map_err(|e| e.to_string())
 }
 
 fn unfit(value: Value, t: DataType) -> String {
@@ -305,7 +335,7 @@ mod tests {
     use super::{Value::*, *};
 
     fn check(data_type: &str, unit: Option<Unit>, rows: &[(Value, Result<&str, &str>)]) {
-        let rule = Rule { data_type: DataType::parse(data_type).unwrap(), zone: Tz::Europe__Berlin, unit };
+        let rule = Rule { data_type: DataType::parse(data_type).unwrap(), zone: Tz::Europe__Berlin, unit, plausible: None };
         for (value, expected) in rows {
             let mut out = Values::new(rule.data_type);
             let found = append(&mut out, *value, &rule).map(|()| {

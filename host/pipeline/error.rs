@@ -6,6 +6,7 @@ use crate::{
     check::CheckError,
     config::{ConfigError, TransformRef, Unknown},
     datafile::DataFileError,
+    decode::DecodeError,
     execute::ExecuteError,
     id::{Digest, RunId, SnapshotId},
     ingest::IngestError,
@@ -19,7 +20,7 @@ use crate::{
     transform::TransformError,
     window::{Grain, WindowError},
 };
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 /// The kinds of failure that a user meets: the exit codes of the command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -206,6 +207,7 @@ impl Error {
                 Some(format!("--max-rejects raises the bound for one ingest; the first are\n{}", first.join("\n")))
             }
             Error::Ingest(IngestError::Column { .. }) => text("give the changed column a new name; the table keeps the old one"),
+            Error::Ingest(IngestError::Decode(e)) => decode_hint(e),
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
             Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
@@ -222,6 +224,27 @@ impl Error {
             Error::NotReplayable { .. } => text("replay the run that computed the rows"),
             _ => None,
         }
+    }
+}
+
+fn decode_hint(e: &DecodeError) -> Option<String> {
+    let text = |s: &str| Some(s.to_owned());
+    match e {
+        DecodeError::Open { file, source } if source.kind() == io::ErrorKind::NotFound => {
+            match file.to_string_lossy().contains(['*', '?', '[', '{']) {
+                true => text("the pattern matched no file, so the shell passed it on as it is; `ls` it, and mind quotes, which keep a shell from expanding it"),
+                false => text("paths are taken from the folder in which the command runs"),
+            }
+        }
+        DecodeError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => text("make it readable for the user who runs restitch"),
+        DecodeError::NotAFile { file, what } if *what == "a folder" => Some(format!("name its files: {}", file.join("*").display())),
+        DecodeError::NotAFile { .. } => text("a file is read more than once, to recognise it and to see that nobody changes it: write the data to a file first"),
+        DecodeError::Corrupt { .. } => text("get the file again whole; nothing of it was landed"),
+        DecodeError::Parquet { .. } => text("is the format of the source right, and the file whole? nothing of it was landed"),
+        DecodeError::MissingColumn { .. } => text("is it called otherwise in these files? aliases = [\"…\"] names it; for CSV look at the delimiter too"),
+        DecodeError::WrongType { .. } => text("declare the type that the files have, or write them with the declared one"),
+        DecodeError::Unclosed { .. } => text("look at the quotes from that line on; a field with a quote in it is written with two: \"\""),
+        _ => None,
     }
 }
 

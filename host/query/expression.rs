@@ -6,7 +6,7 @@ use super::{QueryError, Value, config, table::nullable_schema};
 use crate::schema::Field;
 use arrow::{
     array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions},
-    compute::{cast, filter, prep_null_mask_filter},
+    compute::{cast, filter_record_batch, prep_null_mask_filter},
     datatypes::{DataType as ArrowType, SchemaRef},
 };
 use datafusion::{
@@ -25,7 +25,7 @@ use datafusion::{
         PhysicalExpr,
         aggregate::{AggregateFunctionExpr, LoweredAggregateBuilder},
         create_physical_expr,
-        expressions::BinaryExpr,
+        expressions::{BinaryExpr, CaseExpr, lit},
     },
     prelude::SessionContext,
     scalar::ScalarValue,
@@ -150,11 +150,12 @@ impl AggregateState {
     pub fn update(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
         let batch = self.aggregate.inputs.pick(batch)?;
         for (part, accumulator) in self.aggregate.parts.iter().zip(&mut self.accumulators) {
-            let mut arguments = part.arguments.iter().map(|a| evaluate(a, &batch)).collect::<Result<Vec<_>, _>>()?;
-            if let Some(condition) = &part.filter {
-                let mask = evaluate(condition, &batch)?;
-                arguments = arguments.iter().map(|a| filter(a, mask.as_boolean())).collect::<Result<_, _>>()?;
-            }
+            // The filter guards the arguments: they see only rows that pass.
+            let passed = match &part.filter {
+                Some(condition) => &filter_record_batch(&batch, evaluate(condition, &batch)?.as_boolean())?,
+                None => &batch,
+            };
+            let arguments = part.arguments.iter().map(|a| evaluate(a, passed)).collect::<Result<Vec<_>, _>>()?;
             accumulator.update_batch(&arguments).map_err(told)?;
         }
         Ok(())
@@ -360,9 +361,17 @@ fn physical(state: &SessionState, expr: &Expr, schema: &DFSchema) -> PlanResult<
     checked(create_physical_expr(expr, schema, state.execution_props(), &PhysicalPlanningContext::default())?)
 }
 
-/// Makes integer arithmetic fail where it would wrap around.
+/// Makes integer arithmetic fail where it would wrap around, and AND and OR look at their right side
+/// only where the left one leaves it open: whether `qty <> 0 and total / qty > 1` fails must not
+/// depend on what other rows are in the batch, on which DataFusion decides.
 fn checked(expr: Arc<dyn PhysicalExpr>) -> PlanResult<Arc<dyn PhysicalExpr>> {
     let strict = expr.transform_up(|e| match e.downcast_ref::<BinaryExpr>() {
+        Some(b) if matches!(b.op(), Operator::And | Operator::Or) => {
+            let decided = lit(*b.op() == Operator::Or);
+            let left_decides = BinaryExpr::new(Arc::clone(b.left()), Operator::IsNotDistinctFrom, Arc::clone(&decided));
+            let when = vec![(Arc::new(left_decides) as Arc<dyn PhysicalExpr>, decided)];
+            Ok(Transformed::yes(Arc::new(CaseExpr::try_new(None, when, Some(e))?) as Arc<dyn PhysicalExpr>))
+        }
         Some(b) if matches!(b.op(), Operator::Plus | Operator::Minus | Operator::Multiply) => {
             let strict = BinaryExpr::new(Arc::clone(b.left()), *b.op(), Arc::clone(b.right())).with_fail_on_overflow(true);
             Ok(Transformed::yes(Arc::new(strict) as Arc<dyn PhysicalExpr>))

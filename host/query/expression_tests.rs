@@ -47,6 +47,41 @@ fn a_condition_keeps_rows_where_it_is_true() {
     }
 }
 
+/// Guards hold for each row by itself, however many other rows stand beside it.
+#[test]
+fn a_guarded_division_sees_only_rows_that_pass_the_guard() {
+    let numbers = |n: i64| if n % 3 == 0 { None } else { Some(n % 2 * n) };
+    for rows in [1, 2, 5, 100] {
+        let qty = Int64Array::from_iter((0..rows).map(numbers));
+        let price = Decimal128Array::from_iter_values((0..rows).map(|n| n as i128 * 100)).with_precision_and_scale(18, 2).unwrap();
+        let columns: [(&str, ArrayRef); 2] = [("qty", Arc::new(qty)), ("Price", Arc::new(price))];
+        let batch = RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(n, a)| (n, a, true))).unwrap();
+        let expected: BooleanArray = (0..rows).map(|n| Some(numbers(n).is_some_and(|q| q != 0))).collect();
+        for sql in [
+            "qty <> 0 and 10 / qty >= 0",
+            "not (qty = 0 or 10 / qty < 0)",
+            "qty <> 0 and Price is not null and (10 / qty >= 0 or 1 / qty > 2)",
+            "case when qty <> 0 then 10 / qty >= 0 else false end",
+            "case when qty = 0 then -1 else 10 / qty end >= 0",
+            "qty <> 0 and (qty = 0 or 10 / qty >= 0) and 5 / qty < 100",
+        ] {
+            let filter = Filter::parse(sql, &fields()).unwrap();
+            assert_eq!(filter.keep(&batch).unwrap_or_else(|e| panic!("{sql}: {e}")), expected, "{sql}, {rows} rows");
+        }
+        for sql in ["sum(10 / qty) filter (where qty <> 0)", "sum(case when qty <> 0 then 10 / qty end)"] {
+            let mut state = Aggregate::parse(sql, &fields()).unwrap().start();
+            state.update(&batch).unwrap_or_else(|e| panic!("{sql}: {e}"));
+            state.finish().unwrap();
+        }
+        if rows > 2 {
+            for sql in ["10 / qty >= 0 and qty <> 0", "qty <> 0 or 10 / qty > 1"] {
+                let error = Filter::parse(sql, &fields()).unwrap().keep(&batch).unwrap_err();
+                assert!(error.to_string().contains("zero"), "{sql}: {error}");
+            }
+        }
+    }
+}
+
 #[test]
 fn conditions_that_are_none_are_refused() {
     for (sql, message) in [
