@@ -299,7 +299,13 @@ impl Evaluation<'_> {
 
     fn range(&self, column: &str, min: Option<&str>, max: Option<&str>) -> Verdict {
         let Some(field) = self.subject.fields.iter().find(|f| f.name == column) else { return self.no_column(column) };
-        let cast = |v: &str| format!("arrow_cast({}, '{}')", literal(v), field.data_type.arrow());
+        let cast = |v: &str| match (field.data_type, v.split_once('.')) {
+            // A bound with more digits than the column stays what it is; a cast would round it.
+            (DataType::Decimal(_, scale), Some((_, digits))) if digits.len() > scale as usize && digits.len() < 38 => {
+                format!("arrow_cast({}, 'Decimal128(38, {})')", literal(v), digits.len())
+            }
+            _ => format!("arrow_cast({}, '{}')", literal(v), field.data_type.arrow()),
+        };
         let mut bad: Vec<String> = Vec::new();
         bad.extend(min.map(|v| format!("{} < {}", quoted(column), cast(v))));
         bad.extend(max.map(|v| format!("{} > {}", quoted(column), cast(v))));

@@ -20,8 +20,8 @@ use crate::{
 use arrow::array::{ArrayRef, BinaryArray, StringArray};
 use column::{Column, Scalar, Strings, Values, write_hex};
 use open::Opened;
-use value::{Rule, Value, append};
 use std::{io, path::Path, path::PathBuf};
+use value::{Rule, Value, append};
 
 /// Bounds on what is held in memory at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -237,7 +237,10 @@ level       = { type = "float64" }
     let csv = Lab::new(&by_level("csv"));
     land(&csv, "30-nan-and-minus-zero/input.csv", 7);
     let (run, rows) = build(&csv, "2025-10-10", "2025-10-10");
-    assert_eq!((run.partitions[0].duplicates, rows), (2, ["2025-10-10 s1 1 1.00", "2025-10-10 s2 1 1.00", "2025-10-10 s3 3 3.00"].map(str::to_owned).to_vec()));
+    assert_eq!(
+        (run.partitions[0].duplicates, rows),
+        (2, ["2025-10-10 s1 1 1.00", "2025-10-10 s2 1 1.00", "2025-10-10 s3 3 3.00"].map(str::to_owned).to_vec())
+    );
     // NaN in a column does not hide rows from a filter: raw and a filtered run agree.
     for (filter, records) in [("level > 2", 4), ("level = 1", 1), ("level = 0", 2), ("level < 2", 3)] {
         let raw = csv.rows(&format!("select count(*) from raw_orders where {filter}"));

@@ -240,3 +240,28 @@ fn publishing_a_staged_run_dies_anywhere_and_can_be_given_again() {
     }
     panic!("more than 100 steps");
 }
+
+/// `1.0` is 1.00, and a bound is not rounded to the column's digits.
+#[test]
+fn accepted_values_and_bounds_are_values_of_the_columns_type() {
+    let failed = |check: &str| {
+        let lab = Lab::new(&ORDERS.replace("  { kind = \"row_count\", min = 0 },", &format!("  {{ {check} }},")));
+        lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "1.01") + &order("e2", "2026-05-01T09:00:00Z", "B", "3"));
+        match lab.try_go(Lab::request(Kind::Run, None)) {
+            Ok(_) => String::new(),
+            Err(e) => lab.rows("select measured from restitch_check where passed = 0").first().cloned().unwrap_or_else(|| chain(&e)),
+        }
+    };
+    let accepted = |column: &str, values: &str| failed(&format!("kind = \"accepted_values\", column = \"{column}\", values = {values}"));
+    assert_eq!(accepted("total", "[\"1.010\", 3]"), "");
+    assert_eq!(accepted("total", "[3.0, 1.01]"), "");
+    assert_eq!(accepted("total", "[\"1.01\"]"), "1 failing rows");
+    assert_eq!(accepted("orders", "[1.0, \"2\"]"), "");
+    assert_eq!(accepted("customer_id", "[\"A\", \"B\", \"it's\"]"), "");
+    assert_eq!(accepted("customer_id", "[]"), "2 failing rows");
+    assert_eq!(accepted("total", "[\"1.005\"]"), "not evaluated: among the accepted values, \"1.005\" does not fit decimal(38,2)");
+    assert_eq!(accepted("orders", "[\"one\"]"), "not evaluated: among the accepted values, \"one\" is not an int64");
+    assert_eq!(failed("kind = \"range\", column = \"total\", min = 1.005, max = 3.004"), "");
+    assert_eq!(failed("kind = \"range\", column = \"total\", max = \"2.999\""), "1 failing rows");
+    assert_eq!(failed("kind = \"range\", column = \"total\", min = \"1.014\""), "1 failing rows");
+}

@@ -82,7 +82,7 @@ struct DatasetText {
     lookups: IndexMap<String, Text>,
     transform: Text,
     #[serde(default)]
-    params: IndexMap<String, Scalar>,
+    params: IndexMap<String, Spanned<Scalar>>,
     partition: Text,
     time_zone: Option<Text>,
     #[serde(default)]
@@ -111,16 +111,16 @@ struct CheckText {
     severity: Option<Text>,
     columns: Option<Vec<String>>,
     column: Option<String>,
-    min: Option<Scalar>,
-    max: Option<Scalar>,
+    min: Option<Spanned<Scalar>>,
+    max: Option<Spanned<Scalar>>,
     max_change: Option<Text>,
     max_added: Option<Text>,
     max_removed: Option<Text>,
     max_changed: Option<Text>,
     input: Option<String>,
     output: Option<String>,
-    tolerance: Option<Scalar>,
-    values: Option<Vec<Scalar>>,
+    tolerance: Option<Spanned<Scalar>>,
+    values: Option<Vec<Spanned<Scalar>>>,
     sql: Option<String>,
 }
 
@@ -140,17 +140,6 @@ enum Scalar {
     Int(i64),
     Float(f64),
     Text(String),
-}
-
-impl Scalar {
-    fn text(&self) -> String {
-        match self {
-            Scalar::Bool(b) => b.to_string(),
-            Scalar::Int(i) => i.to_string(),
-            Scalar::Float(f) => f.to_string(),
-            Scalar::Text(s) => s.clone(),
-        }
-    }
 }
 
 pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
@@ -192,6 +181,19 @@ impl Reader<'_> {
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
     }
 
+    /// Returns a scalar as text. A number with a point keeps the digits that it is written with: it goes through no double.
+    fn scalar(&self, scalar: &Spanned<Scalar>) -> String {
+        match scalar.as_ref() {
+            Scalar::Bool(b) => b.to_string(),
+            Scalar::Int(i) => i.to_string(),
+            Scalar::Text(s) => s.clone(),
+            Scalar::Float(f) => match self.text.get(scalar.span()) {
+                Some(written) => written.trim_start_matches('+').replace('_', ""),
+                None => f.to_string(),
+            },
+        }
+    }
+
     /// serde's message, with the nearest known key where one is unknown.
     fn toml_error(&self, e: &toml::de::Error) -> ConfigError {
         let message = e.message().trim().replace('\n', " ");
@@ -206,6 +208,10 @@ impl Reader<'_> {
         let message = match quoted.first() {
             Some(key) if message.starts_with("unknown field") => format!("unknown key {key:?}"),
             Some(key) if message.starts_with("missing field") => format!("the key {key:?} is missing"),
+            _ if message.contains("enum Scalar") => "a text, a number or a boolean is expected here (dates and times are written as texts)".into(),
+            _ if message.starts_with("invalid type: integer") && message.ends_with("expected any value") => {
+                "a whole number beyond 64 bits is written as a text, in quotes".into()
+            }
             _ => message,
         };
         self.error(e.span().unwrap_or(0..0), message, hint)
@@ -411,7 +417,7 @@ impl Reader<'_> {
             nullable,
             aliases: c.aliases,
             default_at: c.default.as_ref().map_or((0, 0), |d| self.place(&d.span())),
-            default: c.default.map(|d| d.into_inner().text()),
+            default: c.default.as_ref().map(|d| self.scalar(d)),
             from: c.from.map(Spanned::into_inner),
             mask,
             on_bad,
@@ -474,7 +480,7 @@ impl Reader<'_> {
             inputs: inputs.iter().map(|s| s.name.clone()).collect(),
             lookups,
             transform: self.value(&d.transform, TransformRef::parse, "a transform (like customer-totals@1.0.0)")?,
-            params: d.params.iter().map(|(k, v)| (k.clone(), v.text())).collect(),
+            params: d.params.iter().map(|(k, v)| (k.clone(), self.scalar(v))).collect(),
             grain: self.choice(&Some(d.partition), &grains, Grain::Day)?,
             time_zone: self.zone(&d.time_zone)?,
             key: d.key,
@@ -503,9 +509,9 @@ impl Reader<'_> {
         let c = spanned.into_inner();
         let need = |what: &str| self.error(span.clone(), format!("a {} check needs {what}", c.kind.as_ref()), None);
         let share = |t: &Option<Text>| self.optional(t, parse_share, "a percentage (like 10%)");
-        let count = |s: &Option<Scalar>| match s {
+        let count = |s: &Option<Spanned<Scalar>>| match s {
             None => Ok(None),
-            Some(s) => s.text().parse::<u64>().map(Some).map_err(|_| need("whole numbers as min and max")),
+            Some(s) => self.scalar(s).parse::<u64>().map(Some).map_err(|_| need("whole numbers as min and max")),
         };
         let kind = match c.kind.as_ref().as_str() {
             "row_count" => CheckKind::RowCount { min: count(&c.min)?, max: count(&c.max)?, max_change: share(&c.max_change)? },
@@ -514,19 +520,19 @@ impl Reader<'_> {
             "balance" => CheckKind::Balance {
                 input: c.input.clone().ok_or_else(|| need("input"))?,
                 output: c.output.clone().ok_or_else(|| need("output"))?,
-                tolerance: match c.tolerance.as_ref().map_or("0".into(), Scalar::text) {
+                tolerance: match c.tolerance.as_ref().map_or("0".into(), |t| self.scalar(t)) {
                     t if t.parse::<f64>().is_ok_and(|t| t >= 0.0) => t,
                     _ => return Err(need("a tolerance that is a number")),
                 },
             },
             "range" => CheckKind::Range {
                 column: c.column.clone().ok_or_else(|| need("column"))?,
-                min: c.min.as_ref().map(Scalar::text),
-                max: c.max.as_ref().map(Scalar::text),
+                min: c.min.as_ref().map(|s| self.scalar(s)),
+                max: c.max.as_ref().map(|s| self.scalar(s)),
             },
             "accepted_values" => CheckKind::AcceptedValues {
                 column: c.column.clone().ok_or_else(|| need("column"))?,
-                values: c.values.as_ref().ok_or_else(|| need("values"))?.iter().map(Scalar::text).collect(),
+                values: c.values.as_ref().ok_or_else(|| need("values"))?.iter().map(|s| self.scalar(s)).collect(),
             },
             "compare" => {
                 CheckKind::Compare { max_added: share(&c.max_added)?, max_removed: share(&c.max_removed)?, max_changed: share(&c.max_changed)? }
@@ -610,6 +616,35 @@ limits = { memory = "64MiB" }
     }
 
     #[test]
+    fn numbers_keep_the_digits_they_are_written_with() {
+        let with = |n: &str| Project::parse("restitch.toml", &GOOD.replace("default = \"0.00\"", &format!("default = {n}")));
+        for (written, text) in
+            [("90071992547409.931", "90071992547409.931"), ("+1_000.50", "1000.50"), ("-1e-3", "-1e-3"), ("7", "7"), ("nan", "nan")]
+        {
+            assert_eq!(with(written).unwrap().sources["orders"].columns[2].default.as_deref(), Some(text));
+        }
+        let e = with("2026-01-01").unwrap_err();
+        assert_eq!(e.message, "a text, a number or a boolean is expected here (dates and times are written as texts)");
+        assert!(with("99999999999999999999").unwrap_err().message.contains("beyond 64 bits"));
+    }
+
+    #[test]
+    fn pointers_are_for_json_lines_and_bounds_include_their_day() {
+        let pointed = GOOD.replace("aliases = [\"total\"]", "from = \"/total\"");
+        let e = Project::parse("restitch.toml", &pointed.replace("\"jsonl\"", "\"csv\"")).unwrap_err();
+        assert_eq!((e.line, e.column, e.message.as_str()), (13, 47, "only JSON Lines has pointers; other formats find columns by name"));
+        let bounds = |min: &str, max: &str| {
+            let keys = format!("allowed_lateness = \"30m\"\nmin_event_time = \"{min}\"\nmax_event_time = \"{max}\"");
+            Project::parse("restitch.toml", &GOOD.replace("allowed_lateness = \"30m\"", &keys)).map(|p| p.sources["orders"].plausible)
+        };
+        let at = |t: &str| Some(time::parse(t, Tz::UTC).unwrap());
+        assert_eq!(bounds("1950-01-01", "2030-12-31").unwrap(), Plausible { min: at("1950-01-01"), end: at("2031-01-01") });
+        assert_eq!(bounds("2030-12-31", "9999-12-31").unwrap().end, Some(EventTime(END_US)));
+        assert_eq!(bounds("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z").unwrap().end, at("2026-01-01T00:00:00.000001Z"));
+        assert!(bounds("2026-01-02", "2026-01-01").unwrap_err().message.contains("no record could be taken"));
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_place_and_the_way_out() {
         for (from, to, place, message, hint) in [
             ("allowed_lateness", "alowed_lateness", "8:1", "unknown key \"alowed_lateness\"", Some("did you mean allowed_lateness?")),
@@ -626,6 +661,22 @@ limits = { memory = "64MiB" }
             ("\"jsonl\"", "3", "5:10", "invalid type: integer `3`, expected a string", None),
             ("kind = \"balance\"", "kind = \"balanced\"", "21:20", "there is no check \"balanced\"", Some("did you mean \"balance\"?")),
             ("path = \"warehouse\"", "", "2:1", "the key \"path\" is missing", None),
+            ("nullable = false }\namount", "from = \"event\" }\namount", "12:43", "a JSON pointer starts with /", None),
+            (
+                "allowed_lateness = \"30m\"",
+                "max_event_time = \"soon\"",
+                "8:18",
+                "\"soon\" is not a date or a time (like 1950-01-01 or 2030-01-01T00:00:00Z)",
+                None,
+            ),
+            ("amount  ", "Event_id", "13:1", "\"event_id\" and \"Event_id\" are one column to SQL, which ignores case", None),
+            (
+                "amount  ",
+                "\"a\\u0007\"",
+                "13:1",
+                "\"a\\u{7}\" is not a column name: it holds a control character",
+                Some("`aliases` names what it is called in the files"),
+            ),
             ("[source.orders]", "[source.orders", "4:15", "unclosed table, expected `]`", None),
         ] {
             let e = Project::parse("restitch.toml", &GOOD.replacen(from, to, 1)).unwrap_err();

@@ -23,7 +23,8 @@ pub(super) fn decode<E: From<DecodeError>>(
     sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
 ) -> Result<(), E> {
     let mut records = Records { opened, delimiter: source.delimiter, line: 1, byte: 0 };
-    let header = Header::read(source, file, &mut records, batch)?;
+    // A file without a byte has no records; one with records has a header.
+    let Some(header) = Header::read(source, file, &mut records, batch)? else { return Ok(()) };
     let mut fields = Fields::default();
     loop {
         let record = records.next(batch)?;
@@ -245,11 +246,11 @@ struct Header {
 }
 
 impl Header {
-    fn read(source: &Source, file: &Path, records: &mut Records, batch: &mut Batch) -> Result<Header, DecodeError> {
+    fn read(source: &Source, file: &Path, records: &mut Records, batch: &mut Batch) -> Result<Option<Header>, DecodeError> {
         let error = |reason: String| DecodeError::Header { file: file.to_owned(), reason };
         let record = records.next(batch)?;
         match record.end {
-            None => return Err(error("there is no header line".into())),
+            None => return Ok(None),
             Some(End::Unclosed) => return Err(error("a quote in the header is not closed".into())),
             Some(End::TooLong { length }) => return Err(error(format!("the header is {length} bytes long"))),
             Some(End::Whole { .. }) => {}
@@ -275,7 +276,7 @@ impl Header {
         missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &names)?;
         let width = names.len();
         names.retain(|name| !name.is_empty() && !is_asked_for(name, source));
-        Ok(Header { width, places, unknown: names })
+        Ok(Some(Header { width, places, unknown: names }))
     }
 
     fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {

@@ -174,8 +174,18 @@ fn times_are_what_they_say() {
         land(&source("jsonl", "", &format!("ts = {{ type = \"timestamp\"{unit} }}")), text)
     };
     let epoch = landed(", unit = \"ms\"", &["1757937600000", "1757937600", "1757937600000000", "1757937600000000000", "\"1757937600000\""]);
-    assert_eq!(epoch.offsets(), [1, 2, 5]);
-    assert_eq!(epoch.column(0), ["2025-09-15T12:00:00Z", "1970-01-21T08:18:57.600Z", "2025-09-15T12:00:00Z"]);
+    assert_eq!(epoch.offsets(), [1, 5]);
+    assert_eq!(epoch.column(0), ["2025-09-15T12:00:00Z", "2025-09-15T12:00:00Z"]);
+    assert!(epoch.reasons()[0].starts_with("2: ts 1757937600 is no plausible time: 1970-01-21T08:18:57.6Z lies in 1970"), "{:?}", epoch.reasons());
+    let bound = |settings: &str, array: ArrayRef| {
+        let bytes = parquet_of(&[("ts", array)]);
+        land(&source("parquet", settings, "ts = { type = \"timestamp\", unit = \"s\" }"), bytes).offsets()
+    };
+    let typed: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![0, 31_536_000_000, -1]).with_timezone("UTC"));
+    let numbers: ArrayRef = Arc::new(Int64Array::from(vec![0, 31_536_000, -1]));
+    assert_eq!((bound("", typed.clone()), bound("", numbers.clone())), (vec![1, 2, 3], vec![2, 3]));
+    let from_1970 = "min_event_time = \"1970-01-01\"\nmax_event_time = \"1970-12-31\"";
+    assert_eq!((bound(from_1970, typed), bound(from_1970, numbers)), (vec![1], vec![1]));
     let text = landed(
         "",
         &[
@@ -308,6 +318,20 @@ doc = { type = \"json\" }
 }
 
 #[test]
+fn what_no_column_asks_for_is_counted_by_name() {
+    let columns = "ts = { type = \"timestamp\", from = \"/at/ts\", aliases = [\"time\"] }\na = { type = \"string\", aliases = [\"b\"] }";
+    let text = "{\"time\":\"2026-01-01\",\"x\":1}\n{\"at\":{\"ts\":\"2026-01-01\",\"y\":1},\"b\":\"\",\"ts\":2}\n{\"x\":1,\"x\":2}\n{}\n{\"time\":\"2026-01-01\",\"x\":{}}\n";
+    let landed = land(&source("jsonl", "", columns), text);
+    assert_eq!((landed.offsets(), landed.summary.rejects), (vec![1, 2, 5], 2));
+    assert_eq!(landed.summary.unknown, Unknown { fields: vec![("x".into(), 2), ("ts".into(), 1)], more: false });
+    let many: String = (0..30).map(|i| format!("{{\"time\":\"2026-01-01\",\"k{i}\":1}}\n")).collect();
+    let landed = land(&source("jsonl", "", columns), many);
+    assert_eq!((landed.summary.unknown.fields.len(), landed.summary.unknown.more), (20, true));
+    let csv = land(&source("csv", "", TABLE), "id,ts,more,\na,2026-01-01,x,\nb,2026-01-01,x,\n");
+    assert_eq!(csv.summary.unknown.fields, [("more".to_owned(), 2)]);
+}
+
+#[test]
 fn csv_records_are_kept_as_they_are_written() {
     let columns = "ts = { type = \"timestamp\" }\nnote = { type = \"string\", aliases = [\"remark\"] }\nmust = { type = \"string\", nullable = false }\nn = { type = \"int64\", default = \"5\" }";
     let text = "\u{feff}remark,ts,must,extra\r\n\"a \"\"q\"\"\nb\",2026-01-01,x,1\r\n\r\n,2026-01-02,,\"\"\n z ,2026-01-03,\"y\",\n\"a\"b,2026-01-04,y,\na,2026-01-05,y\n";
@@ -330,7 +354,6 @@ fn csv_records_are_kept_as_they_are_written() {
 fn a_csv_header_must_be_usable() {
     let csv = source("csv", "delimiter = \";\"", TABLE);
     for (text, message) in [
-        ("", "file:1: there is no header line"),
         ("id;ts;id\n", "file:1: two columns are called \"id\""),
         ("id;time\n", "file: there is no column \"ts\" (it has id, time)"),
         ("id;\"ts\n", "file:1: a quote in the header is not closed"),
@@ -339,6 +362,9 @@ fn a_csv_header_must_be_usable() {
         assert!(found.ends_with(message), "{found}");
     }
     assert_eq!(land(&csv, "ts;;\n2026-01-01;;\n").column(0), ["null"]);
+    for nothing in ["", "\u{feff}", "\r\n\n"] {
+        assert_eq!(land(&csv, nothing).summary, Summary::default(), "{nothing:?}");
+    }
 }
 
 #[test]
@@ -502,6 +528,9 @@ fn parquet_rows_are_named_by_what_they_hold() {
     assert_eq!(declared.ids(), ["1", "1"]);
     assert_eq!(declared.column(2)[0], Digest::of(b"4111").to_string());
     assert_eq!(declared.reasons(), ["3: must is null: not nullable", "4: id is null: null record id"]);
+    let kept = |r: &&Reject| String::from_utf8(r.payload.clone().unwrap()).unwrap();
+    assert_eq!(kept(&declared.rejects()[0]), r#"{"must":null,"id":2,"card":"***","ts":"1970-01-01T00:00:00.005Z"}"#);
+    assert_eq!(declared.summary.unknown.fields, [("more".to_owned(), 4)]);
     assert_eq!(declared.chunks[0].payload_hashes[0], declared.chunks[0].payload_hashes[1]);
     assert!(declared.chunks[0].payloads.is_null(0));
     let generated = land(&source("parquet", "", columns), &bytes);

@@ -232,16 +232,24 @@ fn decode_hint(e: &DecodeError) -> Option<String> {
     match e {
         DecodeError::Open { file, source } if source.kind() == io::ErrorKind::NotFound => {
             match file.to_string_lossy().contains(['*', '?', '[', '{']) {
-                true => text("the pattern matched no file, so the shell passed it on as it is; `ls` it, and mind quotes, which keep a shell from expanding it"),
+                true => text(
+                    "the pattern matched no file, so the shell passed it on as it is; `ls` it, and mind quotes, which keep a shell from expanding it",
+                ),
                 false => text("paths are taken from the folder in which the command runs"),
             }
         }
-        DecodeError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => text("make it readable for the user who runs restitch"),
+        DecodeError::Open { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => {
+            text("make it readable for the user who runs restitch")
+        }
         DecodeError::NotAFile { file, what } if *what == "a folder" => Some(format!("name its files: {}", file.join("*").display())),
-        DecodeError::NotAFile { .. } => text("a file is read more than once, to recognise it and to see that nobody changes it: write the data to a file first"),
+        DecodeError::NotAFile { .. } => {
+            text("a file is read more than once, to recognise it and to see that nobody changes it: write the data to a file first")
+        }
         DecodeError::Corrupt { .. } => text("get the file again whole; nothing of it was landed"),
         DecodeError::Parquet { .. } => text("is the format of the source right, and the file whole? nothing of it was landed"),
-        DecodeError::MissingColumn { .. } => text("is it called otherwise in these files? aliases = [\"…\"] names it; for CSV look at the delimiter too"),
+        DecodeError::MissingColumn { .. } => {
+            text("is it called otherwise in these files? aliases = [\"…\"] names it; for CSV look at the delimiter too")
+        }
         DecodeError::WrongType { .. } => text("declare the type that the files have, or write them with the declared one"),
         DecodeError::Unclosed { .. } => text("look at the quotes from that line on; a field with a quote in it is written with two: \"\""),
         _ => None,
