@@ -140,3 +140,32 @@ fn components_of_the_example_are_known_by_their_hash() {
         assert!(sums.contains(&format!("{digest}  {file}")), "{file}");
     }
 }
+
+/// What is no file, or holds nothing, is told with the way out; a pipe does not make the command wait for ever.
+#[test]
+fn paths_that_are_no_files_are_refused_with_the_way_out() {
+    let lab = Lab::new(&ORDERS.replace("[dataset.daily]", "note = { type = \"string\" }\n[dataset.daily]"));
+    std::fs::create_dir(lab.path("folder")).unwrap();
+    std::fs::write(lab.path("empty.jsonl"), "").unwrap();
+    std::fs::write(lab.path("extra.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25").replace("}", ",\"shop\":1}")).unwrap();
+    for (words, message, hint) in [
+        ("ingest orders landing/*.jsonl", "landing/*.jsonl: cannot be opened", "the pattern matched no file"),
+        ("ingest orders folder", "folder is a folder, not a file", "name its files"),
+        #[cfg(unix)]
+        ("ingest orders /dev/null", "/dev/null is a pipe, a socket or a device, not a file", "write the data to a file first"),
+    ] {
+        let (code, object) = json(&lab, words);
+        assert_eq!((code, object["error"]["message"].as_str()), (1, Some(message)), "{words}");
+        assert!(object["error"]["hint"].as_str().unwrap().contains(hint), "{object:#}");
+    }
+    let (code, object) = json(&lab, "ingest orders empty.jsonl extra.jsonl");
+    assert_eq!((code, &object["files"][0]["records"], &object["files"][1]["unknown_fields"]["shop"]), (0, &Value::from(0), &Value::from(1)));
+    let told = String::from_utf8(restitch(&lab, "ingest orders empty.jsonl").stdout).unwrap();
+    assert!(told.contains("already landed as empty.jsonl"), "{told}");
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("\"decimal(18,2)\"", "\"decimal(18,2)\", default = 1.005")).unwrap();
+    let (code, object) = json(&lab, "status");
+    assert_eq!(
+        (code, object["error"]["message"].as_str()),
+        (2, Some("restitch.toml:17:59: the default of \"amount\": \"1.005\" does not fit decimal(18,2)"))
+    );
+}

@@ -14,7 +14,7 @@ use restitch::{
 use std::{fs, io::Write, path::Path, sync::Arc};
 
 /// Cases of each target unless the environment says otherwise: seconds in a debug build.
-const CASES: u64 = 1500;
+const CASES: u64 = 2000;
 
 /// Calls `check` with a fresh generator per case.
 fn fuzz(target: &str, check: impl Fn(&mut Random)) {
