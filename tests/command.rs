@@ -166,6 +166,6 @@ fn paths_that_are_no_files_are_refused_with_the_way_out() {
     let (code, object) = json(&lab, "status");
     assert_eq!(
         (code, object["error"]["message"].as_str()),
-        (2, Some("restitch.toml:17:59: the default of \"amount\": \"1.005\" does not fit decimal(18,2)"))
+        (2, Some("restitch.toml:17:51: the default of \"amount\": \"1.005\" does not fit decimal(18,2)"))
     );
 }
