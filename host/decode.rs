@@ -2,6 +2,7 @@
 //! Never holds a whole file, never rounds, never drops a record without a reject, and never writes.
 //! The first step of an ingest; compression is seen from the content, the rules of values are in `decode::value`.
 
+mod again;
 mod column;
 mod csv;
 mod json;
@@ -10,6 +11,7 @@ mod open;
 mod parquet;
 mod value;
 
+pub use again::{CsvHeader, Redecoder};
 pub use open::{Compression, FileIdentity, identify};
 
 use crate::{
@@ -76,7 +78,7 @@ pub struct Reject {
 }
 
 /// What a whole file held.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Summary {
     /// Records that were taken.
     pub records: u64,
@@ -86,6 +88,8 @@ pub struct Summary {
     pub cut_at: Option<u64>,
     /// Whether the last line has no line end. A CSV file cut inside its last field cannot be told from one that is whole.
     pub open_ended: bool,
+    /// CSV: its header line as it stands there, and the byte between fields. Without them its payloads could not be read again.
+    pub header: Option<(String, u8)>,
 }
 
 /// Why a file was not decoded. Nothing of it may be landed.

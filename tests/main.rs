@@ -9,5 +9,6 @@ mod landing;
 mod lateness;
 mod main_job;
 mod order;
+mod reparse;
 mod support;
 mod tidy;
