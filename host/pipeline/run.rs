@@ -528,7 +528,10 @@ fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (Stri
         if column.nullable && !field.nullable {
             return Err((
                 format!("{place}, and source {} lets it be null", source.name),
-                Some(format!("declare {} with nullable = false (and a default, where old records lack it)", field.name)),
+                Some(format!(
+                    "declare {} with nullable = false (and a default, where old records lack it; `ingest --reparse` gives it to those that are landed)",
+                    field.name
+                )),
             ));
         }
     }
