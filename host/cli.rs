@@ -10,6 +10,7 @@ mod plan;
 mod progress;
 mod prove;
 mod publish;
+mod reparse;
 mod report;
 mod show;
 mod status;

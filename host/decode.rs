@@ -2,6 +2,7 @@
 //! Never holds a whole file, never rounds, never drops a record without a reject, and never writes.
 //! The first step of an ingest; compression is seen from the content, the rules of values are in `decode::value`.
 
+mod again;
 mod column;
 mod csv;
 mod json;
@@ -10,6 +11,7 @@ mod open;
 mod parquet;
 mod value;
 
+pub use again::{CsvHeader, Redecoder};
 pub use open::{Compression, FileIdentity, identify};
 
 use crate::{
@@ -128,6 +130,8 @@ pub struct Summary {
     pub open_ended: bool,
     /// Fields that were left aside. JSON Lines and CSV keep them in the payload, Parquet does not.
     pub unknown: Unknown,
+    /// CSV: its header line as it stands there, and the byte between fields. Without them its payloads could not be read again.
+    pub header: Option<(String, u8)>,
 }
 
 /// Why a file was not decoded. Nothing of it may be landed.

@@ -21,11 +21,13 @@ use crate::{
     schema::{Field, PARTITION, envelope},
     store::Store,
     transform::{Context, Transform, TransformError},
+    window::Window,
 };
 use arrow::array::RecordBatch;
 use input::PartitionInput;
 use output::Collector;
 use std::{
+    fmt,
     path::PathBuf,
     sync::{
         Mutex,
@@ -95,6 +97,9 @@ pub enum ExecuteError {
         /// How it failed.
         source: Box<TransformError>,
     },
+    /// Records lack a value that the transform needs: they landed before their column was declared.
+    #[error("{0}")]
+    Nulls(Box<NullInput>),
     /// Filter, balance or sort failed.
     #[error("partition {partition}")]
     Query {
@@ -121,6 +126,34 @@ pub enum ExecuteError {
         /// What does not fit.
         source: arrow::error::ArrowError,
     },
+}
+
+/// Records that lack a value which the transform needs.
+#[derive(Clone, Debug)]
+pub struct NullInput {
+    /// The transform.
+    pub transform: String,
+    /// The partition.
+    pub partition: String,
+    /// Its window; `None` for a lookup, of which any record can lack the value.
+    pub window: Option<Window>,
+    /// The sources of the records.
+    pub sources: Vec<String>,
+    /// The column.
+    pub column: String,
+    /// How many of one batch.
+    pub nulls: usize,
+}
+
+impl fmt::Display for NullInput {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let NullInput { transform, partition, column, nulls, .. } = self;
+        let sources = self.sources.join(", ");
+        write!(
+            f,
+            "partition {partition}: column {column:?} is null in at least {nulls} record(s) of {sources}, and transform {transform} wants it not null"
+        )
+    }
 }
 
 /// Told how far a run is; called from several threads.
@@ -272,11 +305,7 @@ impl Worker<'_> {
 
     fn partition(&mut self, partition: &PlannedPartition, input: PartitionInput, counts: Counts) -> Result<Computed, ExecuteError> {
         let job = self.job;
-        let failed = |source: TransformError| ExecuteError::Transform {
-            transform: job.recipe.transform.clone(),
-            partition: partition.name.clone(),
-            source: Box::new(source),
-        };
+        let failed = |source: TransformError| failure(job, partition, source);
         let began = Instant::now();
         let mut instance = job.transform.start(&context(job.recipe, partition), &job.recipe.limits).map_err(failed)?;
         let mut balances: Vec<_> = job.balances.iter().map(|(i, o)| (i.start(), o.start())).collect();
@@ -355,6 +384,17 @@ impl Worker<'_> {
 
 fn ms(since: Instant) -> f64 {
     since.elapsed().as_nanos() as f64 / 1e6
+}
+
+fn failure(job: &Job, partition: &PlannedPartition, source: TransformError) -> ExecuteError {
+    let (transform, name) = (job.recipe.transform.clone(), partition.name.clone());
+    let TransformError::Nulls { input, column, nulls } = source else {
+        return ExecuteError::Transform { transform, partition: name, source: Box::new(source) };
+    };
+    let lookup = job.recipe.lookups.get(&input).filter(|_| job.transform.descriptor().inputs[0].name != input);
+    let window = lookup.is_none().then_some(partition.window);
+    let sources = lookup.map_or_else(|| job.recipe.sources.clone(), |l| vec![l.clone()]);
+    ExecuteError::Nulls(Box::new(NullInput { transform, partition: name, window, sources, column, nulls }))
 }
 
 fn context(recipe: &Recipe, partition: &PlannedPartition) -> Context {

@@ -145,6 +145,8 @@ pub struct IngestedFile {
     pub open_ended: bool,
     /// Fields that no column asks for.
     pub unknown: Unknown,
+    /// CSV: its header line, and the byte between fields.
+    pub header: Option<(String, u8)>,
 }
 
 /// Told how far an ingest is.
@@ -230,6 +232,7 @@ fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result
             cut_at: None,
             open_ended: false,
             unknown: Unknown::default(),
+            header: None,
         });
     }
     let watermark = catalog.read(|v| v.watermark(&source.name))?.map(|w| w.value);
@@ -439,6 +442,7 @@ impl Decoding<'_> {
         file.counts = classifier.end_file(&name);
         (file.records, file.rejects, file.cut_at) = (summary.records, summary.rejects, summary.cut_at);
         (file.open_ended, file.unknown) = (summary.open_ended, summary.unknown);
+        file.header = summary.header;
         Ok(())
     }
 
@@ -502,6 +506,7 @@ fn file_row(file: &IngestedFile, identity: &FileIdentity) -> FileRow {
         late: (file.counts.repair + file.counts.approval) as i64,
         future: file.counts.future as i64,
         events: file.counts.events,
+        header: file.header.clone(),
     }
 }
 
@@ -532,7 +537,7 @@ fn targets(view: &View, project: &Project, source: &Source, now: IngestTime) -> 
 }
 
 /// The raw table's fields: declared columns are nullable there, since a later version of the source may drop one.
-fn raw_fields(source: &Source) -> Vec<Field> {
+pub(crate) fn raw_fields(source: &Source) -> Vec<Field> {
     let envelope = envelope::fields().len();
     source.raw_fields().into_iter().enumerate().map(|(i, f)| Field { nullable: f.nullable || i >= envelope, ..f }).collect()
 }
@@ -572,6 +577,17 @@ fn add<'n>(
     written: &[Written],
     names: &mut impl Iterator<Item = &'n String>,
 ) -> Result<(), IngestError> {
+    let table = widened(commit, name, fields, planned)?;
+    let files: Vec<_> = written.iter().zip(names).map(|(w, name)| crate::catalog::NewFile { path: name.clone(), ..w.file.clone() }).collect();
+    commit.add_files(&table, &files)?;
+    Ok(())
+}
+
+/// Returns the table with all columns that were planned, created or widened if it has to be.
+///
+/// # Errors
+/// It was altered since it was planned.
+pub(crate) fn widened(commit: &mut Commit, name: &str, fields: &[Field], planned: &Table) -> Result<Table, IngestError> {
     let at = commit.snapshot();
     let mut table = match commit.view().table(name, at)? {
         Some(table) => table,
@@ -583,9 +599,7 @@ fn add<'n>(
     if planned.columns.iter().any(|c| table.column_id(&c.field.name) != Some(c.id)) {
         return Err(IngestError::Conflict { source_name: name.into(), what: "its raw table was altered".into() });
     }
-    let files: Vec<_> = written.iter().zip(names).map(|(w, name)| crate::catalog::NewFile { path: name.clone(), ..w.file.clone() }).collect();
-    commit.add_files(&table, &files)?;
-    Ok(())
+    Ok(table)
 }
 
 /// Moves the watermark of a source by hand: an idle source says that it is complete up to `to`.

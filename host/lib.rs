@@ -26,6 +26,7 @@ pub mod transform;
 pub mod recover;
 pub mod ingest;
 pub mod raw;
+pub mod reparse;
 pub mod dedup;
 pub mod moves;
 pub mod plan;

@@ -2,7 +2,7 @@
 //! Never computed again from restitch.toml: a replay needs nothing but this, the pinned bytes and the pinned input.
 
 use crate::{
-    config::{Dataset, Dedup, Limits},
+    config::{Dataset, Dedup, Limits, Source},
     id::{Digest, RunId, SnapshotId},
     window::{Calendar, Grain},
 };
@@ -24,6 +24,8 @@ pub enum Kind {
     Replay,
     /// Restores what was before a run.
     Rollback,
+    /// Reads landed records again from their kept payloads.
+    Reparse,
 }
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             Kind::Backfill => "backfill",
             Kind::Replay => "replay",
             Kind::Rollback => "rollback",
+            Kind::Reparse => "reparse",
         }
     }
 }
@@ -171,6 +174,28 @@ impl Recipe {
         }
     }
 
+    /// Returns the recipe of a reparse: a raw table is written, and no transform takes part.
+    pub fn of_reparse(source: &Source, input_snapshot: SnapshotId, as_of_us: i64) -> Recipe {
+        Recipe {
+            dataset: source.table(),
+            sources: vec![source.name.clone()],
+            input_snapshot,
+            transform: String::new(),
+            transform_digest: Digest([0; 32]),
+            parameters: IndexMap::new(),
+            lookups: IndexMap::new(),
+            grain: Grain::Day,
+            time_zone: source.time_zone,
+            key: Vec::new(),
+            dedup: None,
+            follows: false,
+            filter: None,
+            as_of_us,
+            seed: 0,
+            limits: Limits::default(),
+        }
+    }
+
     /// Returns the calendar of its partitions.
     pub fn calendar(&self) -> Calendar {
         Calendar { grain: self.grain, zone: self.time_zone }
@@ -228,6 +253,28 @@ pub struct Manifest {
     pub log: Vec<String>,
     /// What ended it.
     pub error: Option<String>,
+    /// For a reparse, what it read and changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reparse: Option<ReparseRecord>,
+}
+
+/// What a reparse read and changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct ReparseRecord {
+    /// The columns as they were declared, one line each.
+    pub declared: Vec<String>,
+    /// Records in the files that were read.
+    pub read: u64,
+    /// How many of them lie inside the window.
+    pub inside: u64,
+    /// How many of those changed.
+    pub changed: u64,
+    /// How many changed in each declared column.
+    pub columns: IndexMap<String, u64>,
+    /// Raw files that ended; readers of older snapshots still see them.
+    pub replaced: Vec<String>,
+    /// Raw files that took their places, in the same order.
+    pub files: Vec<FileRecord>,
 }
 
 /// Software that took part.

@@ -5,10 +5,12 @@
 mod conflicts;
 mod error;
 mod prove;
+mod reparse;
 mod run;
 
 pub use error::{Error, ErrorKind};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
+pub use reparse::ReparseRequest;
 pub use run::{RunRequest, RunResult};
 
 use crate::{
@@ -19,7 +21,7 @@ use crate::{
     ingest::{self, Ingested},
     manifest::{Kind, Manifest, PartitionRecord, Status},
     moves,
-    plan::{Facts, Plan, Request, plan},
+    plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
     query::{FileTable, Rows, Session, StateValue},
     recover,
@@ -76,6 +78,8 @@ pub struct PartitionState {
     pub state: &'static str,
     /// Whether late records wait for it.
     pub dirty: bool,
+    /// Why it is stale, if it is.
+    pub stale: Option<Staleness>,
 }
 
 /// What `status` says of a dataset.
@@ -327,6 +331,7 @@ impl Workshop {
                 slots: v.slots(&dataset.inputs, input_snapshot)?,
                 queue: v.queue(&dataset.name, None)?,
                 files,
+                reparsed: v.reparsed(&dataset.inputs, input_snapshot)?,
             };
             Ok((facts, latest))
         })
@@ -396,6 +401,9 @@ impl Workshop {
     /// See [`publish::rollback`].
     pub fn rollback(&mut self, run: RunId, force: bool, reason: Option<String>) -> Result<Manifest, Error> {
         let undone = self.show(run)?.row.manifest;
+        if undone.kind == Kind::Reparse {
+            return Err(Error::NotUndoable { run });
+        }
         let now = self.options.clock.now();
         let operator = self.options.operator.clone();
         let store = self.store.clone();
@@ -490,10 +498,11 @@ impl Workshop {
         }
         let mut datasets = Vec::new();
         for d in chosen {
-            let digest = self.transform_row(&d.transform).map_or(Digest([0; 32]), |t| t.digest);
+            let registered = self.transform_row(&d.transform).map(|t| t.digest);
+            let digest = *registered.as_ref().unwrap_or(&Digest([0; 32]));
             let (facts, _) = self.facts(&d, digest, None)?;
             let built = plan(&facts, &Request { kind: Kind::Run, window: None, only: None, partitions_max: None, bytes_max: None })?;
-            datasets.push(dataset_status(&d, &facts, built.partition_count()));
+            datasets.push(dataset_status(&d, &facts, built.partition_count(), registered.is_ok()));
         }
         Ok((sources, datasets))
     }
@@ -558,7 +567,7 @@ fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {
     Ok(ShownRun { row })
 }
 
-fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64) -> DatasetStatus {
+fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) -> DatasetStatus {
     let state = |p: &PublishedRow| match facts.stand.map(|s| s.cutoffs) {
         Some(c) if p.window.end() <= c.approval => "final",
         Some(c) if p.window.end() <= c.late => "closed",
@@ -568,8 +577,13 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64) -> DatasetStatus {
     let waits = |q: &&QueueRow| read.get(&q.window.start()).is_none_or(|s| q.snapshot > *s);
     let waiting: Vec<QueueRow> = facts.queue.iter().filter(waits).cloned().collect();
     let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
-    let partitions =
-        facts.published.iter().map(|p| PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&p.window.start()) }).collect();
+    // A transform that is not registered makes nothing stale yet.
+    let stale = stale(facts).into_iter().filter(|(_, why)| registered || *why == Staleness::Upstream).collect::<HashMap<_, _>>();
+    let partition = |p: &PublishedRow| {
+        let start = p.window.start();
+        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).copied() }
+    };
+    let partitions = facts.published.iter().map(partition).collect();
     let (inputs, stand) = (facts.inputs.clone(), facts.stand);
     DatasetStatus { name: d.name.clone(), inputs, stand, transform: d.transform.clone(), partitions, waiting, buildable }
 }

@@ -34,6 +34,8 @@ pub struct Facts {
     pub queue: Vec<QueueRow>,
     /// Raw files at the input snapshot, with the bounds of their event time.
     pub files: Vec<LiveFile>,
+    /// Where reparses of the source changed records, with the snapshot that each made.
+    pub reparsed: Vec<(Window, SnapshotId)>,
 }
 
 /// What was asked for.
@@ -60,7 +62,7 @@ pub enum Reason {
     Dirty,
     /// Records arrived on time after it was built.
     NewRecords,
-    /// It was made by another transform.
+    /// It was made by another transform, or records that it was made of were read again since (upstream changed).
     Stale,
     /// It was named, and nothing else speaks for it.
     Forced,
@@ -196,6 +198,41 @@ struct Known {
     on_time: Option<SnapshotId>,
     waiting: i64,
     approval: bool,
+    /// Why it is stale, if it is.
+    stale: Option<Staleness>,
+}
+
+/// Why a published partition is stale.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Staleness {
+    /// The dataset's transform has other bytes now.
+    Transform,
+    /// A reparse changed records of it after it was computed.
+    Upstream,
+}
+
+impl Staleness {
+    /// Returns its words in `status`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Staleness::Transform => "another transform",
+            Staleness::Upstream => "upstream changed",
+        }
+    }
+}
+
+/// Returns why published partitions are stale, by their first instant; the others are not in it.
+pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Staleness> {
+    let by_transform = facts.published.iter().filter(|p| p.transform_digest != facts.transform_digest);
+    let mut stale: BTreeMap<EventTime, Staleness> = by_transform.map(|p| (p.window.start(), Staleness::Transform)).collect();
+    for (window, snapshot) in &facts.reparsed {
+        let first = facts.published.partition_point(|p| p.window.end() <= window.start());
+        let touched = facts.published[first..].iter().take_while(|p| p.window.start() < window.end());
+        for p in touched.filter(|p| p.input_snapshot < *snapshot) {
+            stale.entry(p.window.start()).or_insert(Staleness::Upstream);
+        }
+    }
+    stale
 }
 
 /// Returns the plan.
@@ -319,10 +356,12 @@ fn known_partitions(facts: &Facts) -> KnownMap {
 /// Decides on every partition of the window, and merges neighbours with one reason.
 fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, plan: &mut Plan) {
     let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
+    let stale = stale(facts);
     let mut decide = |slice: Window| {
-        let now = known.get(&slice.start()).copied().unwrap_or_default();
+        let mut now = known.get(&slice.start()).copied().unwrap_or_default();
+        now.stale = stale.get(&slice.start()).copied();
         let before = published.get(&slice.start()).copied();
-        let reason = reason(facts, request.kind, &now, before);
+        let reason = reason(request.kind, &now, before);
         let chosen = match request.kind {
             Kind::Repair => reason == Some(Reason::Dirty) && !now.approval,
             // What was never published has no history to protect; what was, waits for its approval.
@@ -337,7 +376,7 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             (Kind::Backfill, None) => Some(Reason::Forced),
             (_, reason) => reason,
         };
-        let wanted = request.only.is_none_or(|only| applies(only, facts, &now, before));
+        let wanted = request.only.is_none_or(|only| applies(only, &now, before));
         // Where several reasons hold, the one that was asked for is the one to show.
         match reason.filter(|_| chosen && wanted).map(|r| request.only.unwrap_or(r)) {
             Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
@@ -357,7 +396,7 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
     }
 }
 
-fn reason(facts: &Facts, kind: Kind, now: &Known, before: Option<&PublishedRow>) -> Option<Reason> {
+fn reason(kind: Kind, now: &Known, before: Option<&PublishedRow>) -> Option<Reason> {
     let Some(before) = before else {
         // Late records for a partition that was never built are repaired like all late records.
         return Some(if kind == Kind::Repair && now.waiting > 0 { Reason::Dirty } else { Reason::Missing });
@@ -369,7 +408,7 @@ fn reason(facts: &Facts, kind: Kind, now: &Known, before: Option<&PublishedRow>)
         Some(Reason::Dirty)
     } else if now.on_time.is_some_and(|s| s > before.input_snapshot) {
         Some(Reason::NewRecords)
-    } else if before.transform_digest != facts.transform_digest {
+    } else if now.stale.is_some() {
         Some(Reason::Stale)
     } else {
         None
@@ -377,12 +416,12 @@ fn reason(facts: &Facts, kind: Kind, now: &Known, before: Option<&PublishedRow>)
 }
 
 /// Returns whether one reason holds, whatever else does.
-fn applies(only: Reason, facts: &Facts, now: &Known, before: Option<&PublishedRow>) -> bool {
+fn applies(only: Reason, now: &Known, before: Option<&PublishedRow>) -> bool {
     match (only, before) {
         (Reason::Missing, before) => before.is_none(),
         (Reason::Dirty, _) => now.waiting > 0,
         (Reason::NewRecords, Some(before)) => now.on_time.is_some_and(|s| s > before.input_snapshot),
-        (Reason::Stale, Some(before)) => before.transform_digest != facts.transform_digest,
+        (Reason::Stale, Some(_)) => now.stale.is_some(),
         (Reason::NewRecords | Reason::Stale, None) => false,
         (Reason::Forced, _) => true,
     }
@@ -460,7 +499,18 @@ mod tests {
 
     fn facts(published: Vec<PublishedRow>, slots: Vec<Slot>, queue: Vec<QueueRow>) -> Facts {
         let transform_digest = Digest::of(b"v1");
-        Facts { calendar: DAY, input_snapshot: SnapshotId(9), transform_digest, inputs: vec![], stand: None, published, slots, queue, files: vec![] }
+        Facts {
+            calendar: DAY,
+            input_snapshot: SnapshotId(9),
+            transform_digest,
+            inputs: vec![],
+            stand: None,
+            published,
+            slots,
+            queue,
+            files: vec![],
+            reparsed: vec![],
+        }
     }
 
     fn request(kind: Kind, window: Option<(&str, &str)>, only: Option<Reason>) -> Request {
@@ -511,6 +561,22 @@ mod tests {
         let repair = check(&f, &request(Kind::Repair, None, None), &[("2026-05-01", "dirty")]);
         assert_eq!(repair.waiting.len(), 1);
         check(&f, &request(Kind::Backfill, Some(("2026-05-04", "2026-05-04")), Some(Reason::Stale)), &[("2026-05-04", "stale")]);
+    }
+
+    #[test]
+    fn a_reparse_makes_stale_what_was_computed_before_it_and_nothing_else() {
+        let days = ["2026-05-01", "2026-05-02", "2026-05-03"];
+        let rows = vec![published(days[0], 2, b"v1"), published(days[1], 5, b"v1"), published(days[2], 2, b"v0")];
+        let mut f = facts(rows, days.map(|d| slot(&format!("{d}T10:00Z"), 1, 4, 0)).to_vec(), vec![]);
+        let hour =
+            |day: &str| Window::new(parse(&format!("{day}T10:00Z"), Tz::UTC).unwrap(), parse(&format!("{day}T11:00Z"), Tz::UTC).unwrap()).unwrap();
+        f.reparsed = vec![(hour("2026-04-30"), SnapshotId(4)), (hour(days[0]), SnapshotId(3)), (hour(days[1]), SnapshotId(4))];
+        let why: Vec<&str> = stale(&f).values().map(|s| s.name()).collect();
+        assert_eq!(why, ["upstream changed", "another transform"]);
+        let window = Some((days[0], days[2]));
+        check(&f, &request(Kind::Backfill, window, Some(Reason::Stale)), &[(days[0], "stale"), (days[2], "stale")]);
+        assert_eq!(check(&f, &request(Kind::Run, None, None), &[]).up_to_date, 3);
+        check(&f, &request(Kind::Repair, None, None), &[]);
     }
 
     #[test]

@@ -85,7 +85,9 @@ impl RawInput {
         let mut wanted = columns.to_vec();
         wanted.extend(envelope::fields().into_iter().filter(|f| ENVELOPE.contains(&f.name.as_str())));
         wanted.push(Field::new(SNAPSHOT_COLUMN, DataType::Int64, true));
-        RawScan { store, files, columns: wanted, asked: columns.len(), windows, snapshot: self.snapshot, open: None, scan_ns: 0 }
+        wanted.push(envelope::landed());
+        let (asked, snapshot) = (columns.len(), self.snapshot);
+        RawScan { store, files, columns: wanted, asked, windows, snapshot, batch_rows: BATCH_ROWS, open: None, scan_ns: 0 }
     }
 
     /// Returns about how many bytes a row of `columns` takes in memory.
@@ -117,6 +119,7 @@ pub struct RawScan<'s> {
     asked: usize,
     windows: Vec<Window>,
     snapshot: SnapshotId,
+    batch_rows: usize,
     open: Option<(LiveFile, crate::datafile::Scan)>,
     scan_ns: u64,
 }
@@ -125,6 +128,11 @@ impl RawScan<'_> {
     /// Returns the time spent reading and decoding, in nanoseconds.
     pub fn scan_ns(&self) -> u64 {
         self.scan_ns
+    }
+
+    /// Returns the scan with fewer rows in a batch, where rows are fat.
+    pub fn in_batches_of(self, rows: usize) -> Self {
+        RawScan { batch_rows: rows.clamp(1, BATCH_ROWS), ..self }
     }
 
     fn pull(&mut self) -> Option<Result<RawBatch, DataFileError>> {
@@ -136,7 +144,7 @@ impl RawScan<'_> {
                 }
             }
             let file = self.files.pop_front()?;
-            let opened = Reader::open(self.store, &file.path).and_then(|r| r.scan(&self.columns, &self.windows, BATCH_ROWS));
+            let opened = Reader::open(self.store, &file.path).and_then(|r| r.scan(&self.columns, &self.windows, self.batch_rows));
             match opened {
                 Ok(scan) => self.open = Some((file, scan)),
                 Err(e) => return Some(Err(e)),
@@ -165,7 +173,16 @@ fn split(batch: &RecordBatch, asked: usize, file: &LiveFile, at: SnapshotId) -> 
     let columns = RecordBatch::try_new_with_options(std::sync::Arc::new(arrow::datatypes::Schema::new(fields)), all[..asked].to_vec(), &options)
         .expect("BUG: a prefix of a batch is a batch");
     let merged = all[asked + 4].as_primitive::<Int64Type>();
-    let own = file.partial_max.is_some() && merged.null_count() < rows;
+    let visible_from = match file.partial_max {
+        Some(_) if merged.null_count() < rows => merged.clone(),
+        _ => Int64Array::from_value(file.begin.0, rows),
+    };
+    let landed = all[asked + 5].as_primitive::<Int64Type>();
+    let snapshots = match landed.null_count() {
+        n if n == rows => visible_from.clone(),
+        0 => landed.clone(),
+        _ => landed.iter().zip(visible_from.values()).map(|(landed, file)| landed.unwrap_or(*file)).collect::<Vec<_>>().into(),
+    };
     let raw = RawBatch {
         table: 0,
         columns,
@@ -173,10 +190,10 @@ fn split(batch: &RecordBatch, asked: usize, file: &LiveFile, at: SnapshotId) -> 
         flags: all[asked + 1].as_primitive::<Int32Type>().clone(),
         seq: all[asked + 2].as_primitive::<Int64Type>().clone(),
         payload: all[asked + 3].as_primitive::<Int64Type>().clone(),
-        snapshots: if own { merged.clone() } else { Int64Array::from_value(file.begin.0, rows) },
+        snapshots,
     };
     if file.partial_max.is_some_and(|max| max > at) {
-        let visible = lt_eq(&raw.snapshots, &Int64Array::new_scalar(at.0)).expect("BUG: both are int64");
+        let visible = lt_eq(&visible_from, &Int64Array::new_scalar(at.0)).expect("BUG: both are int64");
         return raw.filter(&visible).expect("BUG: the mask has the batch's length");
     }
     raw

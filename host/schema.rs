@@ -205,6 +205,8 @@ pub mod envelope {
     pub const PAYLOAD_HASH: &str = "_payload_hash";
     /// The original bytes; null for Parquet input, where the row itself is the payload.
     pub const PAYLOAD: &str = "_payload";
+    /// The snapshot that landed the record, where a reparse has written its file anew; else null: that of the file. Not for transforms.
+    pub const LANDED: &str = "_landed_snapshot";
     /// Why a record was rejected.
     pub const REASON: &str = "_reason";
 
@@ -226,6 +228,11 @@ pub mod envelope {
             Field::new(PAYLOAD_HASH, DataType::Int64, false),
             Field::new(PAYLOAD, DataType::Binary, true),
         ]
+    }
+
+    /// Returns the field of [`LANDED`], which a raw table gets with its first reparse.
+    pub fn landed() -> Field {
+        Field::new(LANDED, DataType::Int64, true)
     }
 
     /// Returns the fields of a reject table, in order.

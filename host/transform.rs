@@ -318,6 +318,16 @@ pub enum TransformError {
         /// What is wrong.
         problem: String,
     },
+    /// A column that it wants without nulls has some.
+    #[error("input {input:?}: column {column:?}: {nulls} nulls in a column that may have none")]
+    Nulls {
+        /// The input's name.
+        input: String,
+        /// The column.
+        column: String,
+        /// How many, in one batch.
+        nulls: usize,
+    },
     /// The sandbox itself cannot be set up.
     #[error("the sandbox cannot be set up: {reason}")]
     Engine {

@@ -4,7 +4,7 @@
 use crate::support::{Lab, ORDERS, order};
 use restitch::{
     manifest::Kind,
-    pipeline::{Error, RunRequest},
+    pipeline::{Error, ReparseRequest, RunRequest},
     store::Faults,
 };
 use std::{
@@ -49,7 +49,7 @@ fn files_below(folder: &Path, found: &mut BTreeSet<String>) {
 /// All that a reader can see.
 fn seen(lab: &Lab) -> Vec<String> {
     let mut rows = lab.published();
-    rows.extend(lab.rows("select _record_id, _seq from raw_orders order by 1, 2"));
+    rows.extend(lab.rows("select * exclude (_file) from raw_orders order by _record_id, _seq"));
     rows.extend(lab.rows("select partition, dirty, checksum from restitch_partitions order by 1"));
     rows
 }
@@ -130,4 +130,16 @@ fn a_backfill_of_two_partitions_is_never_half_visible() {
 #[test]
 fn a_rollback_that_dies_anywhere_restores_all_or_nothing() {
     dies_at_every_step(|lab| lab.open().rollback(restitch::id::RunId(1), false, None).map(drop));
+}
+
+#[test]
+fn a_reparse_that_dies_anywhere_changes_all_or_nothing() {
+    let steps = dies_at_every_step(|lab| {
+        let later = "amount      = { type = \"decimal(18,2)\" }\nchannel = { type = \"string\", default = \"web\" }";
+        std::fs::write(lab.path("restitch.toml"), ORDERS.replace("amount      = { type = \"decimal(18,2)\" }", later)).unwrap();
+        let (start, end) = (Some("2026-05-01".into()), Some("2026-05-02".into()));
+        let request = ReparseRequest { source: "orders".into(), start, end, dry_run: false, reason: None };
+        lab.open().reparse(&request, &()).map(drop)
+    });
+    assert!(steps >= 8, "{steps}");
 }

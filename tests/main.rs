@@ -11,5 +11,6 @@ mod landing;
 mod lateness;
 mod main_job;
 mod order;
+mod reparse;
 mod support;
 mod tidy;

@@ -52,7 +52,7 @@ CREATE TABLE restitch_transform(name VARCHAR NOT NULL, version VARCHAR NOT NULL,
   added_us BIGINT NOT NULL, added_by VARCHAR NOT NULL, PRIMARY KEY(name, version));
 CREATE TABLE restitch_file(source VARCHAR NOT NULL, content_digest VARCHAR NOT NULL, digest VARCHAR NOT NULL, path VARCHAR NOT NULL, size_bytes BIGINT NOT NULL,
   snapshot_id BIGINT NOT NULL, records BIGINT NOT NULL, rejects BIGINT NOT NULL, late BIGINT NOT NULL, future BIGINT NOT NULL,
-  first_event_us BIGINT, last_event_us BIGINT, ingested_us BIGINT NOT NULL, PRIMARY KEY(source, content_digest));
+  first_event_us BIGINT, last_event_us BIGINT, ingested_us BIGINT NOT NULL, header VARCHAR, delimiter VARCHAR, PRIMARY KEY(source, content_digest));
 CREATE INDEX restitch_file_by_snapshot ON restitch_file(source, snapshot_id);
 CREATE TABLE restitch_watermark(id INTEGER PRIMARY KEY, source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, value_us BIGINT NOT NULL, late_cutoff_us BIGINT NOT NULL,
   approval_cutoff_us BIGINT NOT NULL, reason VARCHAR NOT NULL, operator VARCHAR NOT NULL, at_us BIGINT NOT NULL);
@@ -89,6 +89,8 @@ CREATE INDEX restitch_check_of ON restitch_check(run_id);
 CREATE TABLE restitch_partition(dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, run_id BIGINT NOT NULL,
   input_snapshot BIGINT NOT NULL, published_snapshot BIGINT NOT NULL, transform_digest VARCHAR NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR NOT NULL,
   PRIMARY KEY(dataset, start_us)) WITHOUT ROWID;
+CREATE TABLE restitch_reparse(source VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, run_id BIGINT NOT NULL,
+  PRIMARY KEY(source, start_us, snapshot_id)) WITHOUT ROWID;
 CREATE TABLE restitch_intent(owner VARCHAR NOT NULL, path VARCHAR NOT NULL);
 ";
 

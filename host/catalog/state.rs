@@ -12,6 +12,7 @@ use crate::{
     window::Window,
 };
 use rusqlite::{OptionalExtension, params};
+use std::collections::HashMap;
 
 /// A transform in the warehouse.
 #[derive(Clone, Debug)]
@@ -53,6 +54,8 @@ pub struct FileRow {
     pub future: i64,
     /// First and last event time.
     pub events: Option<(EventTime, EventTime)>,
+    /// CSV: its header line, and the byte between fields.
+    pub header: Option<(String, u8)>,
 }
 
 /// A source's watermark as it stands, or stood.
@@ -161,6 +164,9 @@ pub struct Slot {
     pub future: i64,
 }
 
+/// Header line and delimiter of landed CSV files, by ingest and path.
+pub type Headers = HashMap<(SnapshotId, String), (String, u8)>;
+
 /// The length of a [`Slot`]: borders of partitions in today's zones are borders of slots.
 pub const SLOT_US: i64 = 15 * 60 * 1_000_000;
 
@@ -265,9 +271,37 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn landed(&self, source: &str, content: Digest) -> Result<Option<FileRow>, CatalogError> {
-        let sql = "SELECT content_digest, digest, path, size_bytes, snapshot_id, records, rejects, late, future, first_event_us, last_event_us
+        let sql = "SELECT content_digest, digest, path, size_bytes, snapshot_id, records, rejects, late, future, first_event_us, last_event_us, header, delimiter
                    FROM restitch_file WHERE source = ?1 AND content_digest = ?2";
         Ok(self.connection.query_row(sql, params![source, content.to_string()], file_row).optional()?)
+    }
+
+    /// Returns the header line and the delimiter of each CSV file that `source` has landed, by ingest and path.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn headers(&self, source: &str) -> Result<Headers, CatalogError> {
+        let sql = "SELECT snapshot_id, path, header, delimiter FROM restitch_file WHERE source = ?1 AND header IS NOT NULL";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([source], |r| Ok(header(r, 2)?.map(|h| ((SnapshotId(r.get_unwrap(0)), r.get_unwrap(1)), h))))?;
+        Ok(rows.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+    }
+
+    /// Returns where reparses up to the snapshot `at` changed records of `sources`, with the snapshot that each made.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn reparsed(&self, sources: &[String], at: SnapshotId) -> Result<Vec<(Window, SnapshotId)>, CatalogError> {
+        let sql = "SELECT start_us, end_us, snapshot_id FROM restitch_reparse WHERE source = ?1 AND snapshot_id <= ?2 ORDER BY start_us, snapshot_id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut reparsed = Vec::new();
+        for source in sources {
+            let rows = statement.query_map(params![source, at.0], |r| Ok((window(r, 0)?, SnapshotId(r.get(2)?))))?;
+            for row in rows {
+                reparsed.push(row?);
+            }
+        }
+        Ok(reparsed)
     }
 
     /// Returns the number of files and records that `source` has landed.
@@ -531,7 +565,7 @@ impl View<'_> {
         let mut partitions = statement.query_map([run.0], partition_record)?.collect::<Result<Vec<_>, _>>()?;
         let mut statement =
             self.connection.prepare_cached("SELECT partition, path, rows, bytes, digest FROM restitch_run_file WHERE run_id = ?1 ORDER BY path")?;
-        let mut files: std::collections::HashMap<String, Vec<FileRecord>> = std::collections::HashMap::new();
+        let mut files: HashMap<String, Vec<FileRecord>> = HashMap::new();
         let mut rows = statement.query([run.0])?;
         while let Some(r) = rows.next()? {
             let file = FileRecord { path: r.get(1)?, rows: r.get::<_, i64>(2)? as u64, bytes: r.get::<_, i64>(3)? as u64, digest: digest(r, 4)? };
@@ -638,7 +672,14 @@ fn file_row(r: &rusqlite::Row) -> rusqlite::Result<FileRow> {
         late: r.get(7)?,
         future: r.get(8)?,
         events: events.map(|(a, b)| (EventTime(a), EventTime(b))),
+        header: header(r, 11)?,
     })
+}
+
+/// A header line and the delimiter after it, which is one ASCII character.
+fn header(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<(String, u8)>> {
+    let kept = r.get::<_, Option<String>>(i)?.zip(r.get::<_, Option<String>>(i + 1)?);
+    Ok(kept.and_then(|(line, delimiter)| Some((line, delimiter.bytes().next()?))))
 }
 
 fn published_row(r: &rusqlite::Row) -> rusqlite::Result<PublishedRow> {

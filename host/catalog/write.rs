@@ -11,6 +11,7 @@ use crate::{
     manifest::{Manifest, PartitionRecord},
     time::{EventTime, IngestTime},
     watermark::Stand,
+    window::Window,
 };
 use rusqlite::{Connection, params};
 use std::collections::HashSet;
@@ -44,8 +45,8 @@ pub trait StateWrite {
                 m.published_snapshot.map(|s| s.0),
                 m.of_run.map(|r| r.0),
                 m.partitions.len() as i64,
-                sum(|p| p.records),
-                sum(|p| p.rows),
+                m.reparse.as_ref().map_or(sum(|p| p.records), |r| r.read as i64),
+                m.reparse.as_ref().map_or(sum(|p| p.rows), |r| r.changed as i64),
                 text(&m.checksum),
                 finished.map(|t| t.0),
                 m.error,
@@ -172,11 +173,12 @@ impl Record<'_> {
         self.tx.execute("INSERT INTO restitch_run(kind, dataset, status, mode, operator, base_snapshot, input_snapshot, started_us) VALUES ('', '', '', '', '', 0, 0, ?1)", [started.0])?;
         let m = manifest(RunId(self.tx.last_insert_rowid()));
         let r = &m.recipe;
+        let named = !r.transform.is_empty();
         let window = m.partitions.first().zip(m.partitions.last());
         self.tx.execute(
             "UPDATE restitch_run SET kind = ?2, dataset = ?3, mode = ?4, operator = ?5, reason = ?6, transform = ?7, transform_digest = ?8, start_us = ?9, end_us = ?10 WHERE run_id = ?1",
             params![
-                m.run.0, m.kind.name(), r.dataset, m.mode.name(), m.operator, m.reason, r.transform, r.transform_digest.to_string(), window.map(|w| w.0.start_us), window.map(|w| w.1.end_us)
+                m.run.0, m.kind.name(), r.dataset, m.mode.name(), m.operator, m.reason, named.then_some(&r.transform), named.then(|| r.transform_digest.to_string()), window.map(|w| w.0.start_us), window.map(|w| w.1.end_us)
             ],
         )?;
         self.put_run(&m, None)?;
@@ -235,7 +237,7 @@ impl Commit<'_> {
     /// The catalog cannot be written, or a file with this content was landed meanwhile.
     pub fn put_file(&self, source: &str, f: &FileRow, at: IngestTime) -> Result<(), CatalogError> {
         self.tx.execute(
-            "INSERT INTO restitch_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
+            "INSERT INTO restitch_file VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
             params![
                 source,
                 f.content_digest.to_string(),
@@ -249,7 +251,9 @@ impl Commit<'_> {
                 f.future,
                 f.events.map(|e| e.0.0),
                 f.events.map(|e| e.1.0),
-                at.0
+                at.0,
+                f.header.as_ref().map(|h| &h.0),
+                f.header.as_ref().map(|h| (h.1 as char).to_string())
             ],
         )?;
         Ok(())
@@ -286,6 +290,18 @@ impl Commit<'_> {
     pub fn put_queue(&self, source: &str, rows: impl Iterator<Item = QueueRow>) -> Result<(), CatalogError> {
         let snapshot = self.snapshot();
         put_queue(&self.tx, source, rows.map(|q| QueueRow { snapshot, ..q }))
+    }
+
+    /// Records where a reparse changed records of `source`; the windows do not overlap.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_reparsed(&self, source: &str, windows: &[Window], run: RunId) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT INTO restitch_reparse VALUES (?1, ?2, ?3, ?4, ?5)")?;
+        for w in windows {
+            insert.execute(params![source, w.start().0, w.end().0, self.snapshot().0, run.0])?;
+        }
+        Ok(())
     }
 
     /// Makes partitions current.

@@ -12,6 +12,7 @@ use crate::{
     config::{Format, MaxRejects},
     decode::Unknown,
     ingest::{Ingested, IngestedFile},
+    pipeline::ReparseRequest,
     time::{EventTime, format_span},
 };
 use serde_json::{Value, json};
@@ -23,11 +24,26 @@ pub struct Args {
     /// The source that the files belong to
     source: String,
     /// The files, in the order in which they arrived
-    #[arg(required = true, value_name = "FILE")]
+    #[arg(required_unless_present = "reparse", value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Rejects allowed in this ingest: a number of records, or a percentage like 0.1%
     #[arg(long, value_name = "BOUND", value_parser = rejects)]
     max_rejects: Option<MaxRejects>,
+    /// Land nothing: read landed records again from their kept payloads, as restitch.toml declares their columns now
+    #[arg(long, conflicts_with = "max_rejects")]
+    reparse: bool,
+    /// Reparse from here: a day of the source's zone, or an instant
+    #[arg(long, value_name = "TIME", requires = "reparse")]
+    start: Option<String>,
+    /// Reparse up to here: a day (inclusive), or an instant (exclusive)
+    #[arg(long, value_name = "TIME", requires = "reparse")]
+    end: Option<String>,
+    /// Only read and count what a reparse would change
+    #[arg(long, requires = "reparse")]
+    dry_run: bool,
+    /// Why, for the manifest of a reparse
+    #[arg(long, value_name = "TEXT", requires = "reparse")]
+    reason: Option<String>,
 }
 
 /// What was typed for `watermark`.
@@ -46,6 +62,13 @@ fn rejects(text: &str) -> Result<MaxRejects, String> {
 
 /// Carries out `ingest`.
 pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
+    if args.reparse {
+        let Args { source, files, start, end, dry_run, reason, .. } = args;
+        if !files.is_empty() {
+            return Err(Failure::usage("--reparse reads what is landed and takes no files", Some("land new files with `ingest` alone")));
+        }
+        return super::reparse::run(&ReparseRequest { source, start, end, dry_run, reason }, cx);
+    }
     let meter = Meter::new(format!("ingest {}", args.source), Unit::Bytes, 0);
     let done = cx.open()?.ingest(&args.source, &args.files, args.max_rejects, &meter)?;
     drop(meter);

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     catalog::RunRow,
     id::RunId,
-    manifest::{CheckRecord, Manifest, Timings},
+    manifest::{CheckRecord, Kind, Manifest, Timings},
 };
 use serde_json::{Value, json};
 
@@ -77,7 +77,11 @@ pub(super) fn row_json(r: &RunRow) -> Value {
 /// Carries out `show`.
 pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let row = cx.open()?.show(args.run)?.row;
-    let text = if args.timings { timings_text(&row.manifest.timings) } else { text(&row) };
+    let text = match (args.timings, row.manifest.kind) {
+        (true, _) => timings_text(&row.manifest.timings),
+        (_, Kind::Reparse) => super::reparse::text(&row),
+        _ => text(&row),
+    };
     Ok(Answer::new(text, manifest_json(&row.manifest)))
 }
 

@@ -99,14 +99,15 @@ fn dataset_text(d: &DatasetStatus) -> String {
     let mut table = Table::new(&["partition", "state", ">rows", "run", "checksum", ""]);
     let skip = d.partitions.len().saturating_sub(SHOWN);
     for p in &d.partitions[skip..] {
-        let mark = if p.dirty { "late records wait" } else { "" };
+        let marks = [p.dirty.then(|| "late records wait".to_owned()), p.stale.map(|s| format!("stale: {}", s.name()))];
+        let mark = marks.into_iter().flatten().collect::<Vec<_>>().join("; ");
         table.row([
             p.published.partition.clone(),
             p.state.into(),
             p.published.rows.to_string(),
             p.published.run.to_string(),
             short(Some(&p.published.checksum)),
-            mark.into(),
+            mark,
         ]);
     }
     if !table.is_empty() {
@@ -154,7 +155,7 @@ fn source_json(s: &SourceStatus) -> Value {
 
 fn dataset_json(d: &DatasetStatus) -> Value {
     let partition = |p: &PartitionState| {
-        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
+        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": p.stale.map(|s| s.name()), "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
             "transform_digest": p.published.transform_digest, "input_snapshot": p.published.input_snapshot, "published_snapshot": p.published.published_snapshot })
     };
     let input = |i: &InputState| json!({ "source": i.source, "watermark": i.stands.map(|s| event_json(s.watermark.0)), "set_aside": aside(i) });

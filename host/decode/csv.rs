@@ -174,7 +174,7 @@ fn scan(mut at: At, bytes: &[u8], delimiter: u8) -> At {
 
 /// The fields of one record. Those with doubled quotes are copied, the others are where they were.
 #[derive(Default)]
-struct Fields {
+pub(super) struct Fields {
     /// Start, end, and whether in `copied`.
     places: Vec<(usize, usize, bool)>,
     copied: Vec<u8>,
@@ -230,7 +230,7 @@ impl Fields {
     }
 }
 
-enum Bad {
+pub(super) enum Bad {
     /// The record is not split as the header is.
     Shape(String),
     /// A value in it cannot be taken.
@@ -238,7 +238,8 @@ enum Bad {
 }
 
 /// Where the declared columns stand.
-struct Header {
+#[derive(Debug)]
+pub(super) struct Header {
     width: usize,
     places: Vec<Option<usize>>,
     /// Columns that nobody asks for.
@@ -255,15 +256,24 @@ impl Header {
             Some(End::TooLong { length }) => return Err(error(format!("the header is {length} bytes long"))),
             Some(End::Whole { .. }) => {}
         }
-        let line = &batch.payloads.data[batch.payloads.start()..];
+        let line = batch.payloads.data[batch.payloads.start()..].to_vec();
+        batch.discard();
+        let header = Header::parse(source, file, &line, source.delimiter, batch)?;
+        // Its names are UTF-8, and what stands around them is ASCII.
+        batch.summary.header = String::from_utf8(line).ok().map(|line| (line, source.delimiter));
+        Ok(header)
+    }
+
+    /// Finds the declared columns in a header line without its line end.
+    pub(super) fn parse(source: &Source, file: &Path, line: &[u8], delimiter: u8, batch: &Batch) -> Result<Header, DecodeError> {
+        let error = |reason: String| DecodeError::Header { file: file.to_owned(), reason };
         let mut fields = Fields::default();
-        fields.split(line, source.delimiter).map_err(error)?;
+        fields.split(line, delimiter).map_err(error)?;
         let mut names: Vec<String> = Vec::with_capacity(fields.places.len());
         for i in 0..fields.places.len() {
             let name = std::str::from_utf8(fields.get(line, i)).map_err(|_| error(format!("the name of column {} is not UTF-8", i + 1)))?;
             names.push(name.to_owned());
         }
-        batch.discard();
         // Spreadsheets leave columns without a name; nobody can ask for those.
         let mut sorted: Vec<&String> = names.iter().filter(|n| !n.is_empty()).collect();
         sorted.sort_unstable();
@@ -279,7 +289,7 @@ impl Header {
         Ok(Some(Header { width, places, unknown: names }))
     }
 
-    fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {
+    pub(super) fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {
         fields.split(record, delimiter).map_err(Bad::Shape)?;
         let width = fields.places.len();
         if width != self.width {

@@ -85,7 +85,7 @@ pub(super) fn strip_line_end(data: &mut Vec<u8>, start: usize) {
 }
 
 /// Why a line was not taken.
-enum Bad {
+pub(super) enum Bad {
     /// It is no JSON object.
     Syntax(String),
     /// A value in it cannot be taken.
@@ -101,7 +101,7 @@ struct Route {
 }
 
 /// Where the columns stand in objects that have the same keys in the same order as the last one.
-struct Shape {
+pub(super) struct Shape {
     routes: Vec<Route>,
     keys: Vec<String>,
     /// Per column: the entry its pointer starts in, and the entry of its name.
@@ -117,7 +117,7 @@ struct Shape {
 type Entry<'a> = (Cow<'a, str>, &'a RawValue);
 
 impl Shape {
-    fn new(source: &Source) -> Shape {
+    pub(super) fn new(source: &Source) -> Shape {
         let route = |c: &crate::config::SourceColumn| {
             let pointer = c.from.as_ref().map(|p| p.split('/').skip(1).map(|t| t.replace("~1", "/").replace("~0", "~")).collect());
             let own = c.from.is_none().then(|| c.name.clone());
@@ -129,7 +129,7 @@ impl Shape {
     }
 
     /// Puts the values of one line into `columns`, of which each gets one row if all is well.
-    fn put(&mut self, line: &[u8], columns: &mut [super::Column]) -> Result<(), Bad> {
+    pub(super) fn put(&mut self, line: &[u8], columns: &mut [super::Column]) -> Result<(), Bad> {
         let text = match std::str::from_utf8(line) {
             Ok(text) => text,
             Err(e) => return Err(Bad::Syntax(format!("column {}: not UTF-8", e.valid_up_to() + 1))),

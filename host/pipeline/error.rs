@@ -15,6 +15,7 @@ use crate::{
     publish::PublishError,
     query::QueryError,
     recover::RecoverError,
+    reparse::ReparseError,
     schema::Field,
     store::StoreError,
     transform::TransformError,
@@ -71,6 +72,8 @@ pub enum Error {
     #[error(transparent)]
     Moves(#[from] MovesError),
     #[error(transparent)]
+    Reparse(#[from] ReparseError),
+    #[error(transparent)]
     Window(#[from] WindowError),
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -124,6 +127,9 @@ pub enum Error {
     /// The kind of run has nothing to replay.
     #[error("run {run} is a {kind}: it computed nothing that could be replayed")]
     NotReplayable { run: RunId, kind: &'static str },
+    /// A reparse has nothing to go back to.
+    #[error("run {run} is a reparse, which is not rolled back: the kept payloads are the truth, and restitch.toml says how they are read")]
+    NotUndoable { run: RunId },
     /// A replay gave something else.
     #[error("the replay of {run} differs: {}", partitions.join(", "))]
     Differs { run: RunId, partitions: Vec<String> },
@@ -160,7 +166,8 @@ impl Error {
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
                 ErrorKind::Usage
             }
-            Error::Query(QueryError::Sql { .. }) => ErrorKind::Usage,
+            Error::Query(QueryError::Sql { .. }) | Error::NotUndoable { .. } => ErrorKind::Usage,
+            Error::Reparse(e) => reparse_kind(e),
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
             Error::Execute(ExecuteError::Duplicates { .. })
@@ -188,6 +195,12 @@ impl Error {
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
             Error::Component { source, .. } => source.hint(),
             Error::Execute(ExecuteError::Transform { source, .. }) => source.hint(),
+            Error::Execute(ExecuteError::Nulls(nulls)) => {
+                let (start, end) = nulls.window.map_or(("TIME".into(), "TIME".into()), |w| w.bounds_text());
+                let command = |s: &String| format!("`restitch ingest {s} --reparse --start {start} --end {end}`");
+                let commands = nulls.sources.iter().map(command).collect::<Vec<_>>().join(", ");
+                Some(format!("records that landed before their column was declared are read again by {commands}"))
+            }
             Error::Rebound { .. } => text("give the new bytes a new version"),
             Error::Window(e) | Error::Plan(PlanError::Window(e)) => window_hint(e),
             Error::Plan(PlanError::Unbounded) => text("name the range, like --start 2026-05-01 --end 2026-05-02 (both days included)"),
@@ -221,7 +234,12 @@ impl Error {
             }
             Error::Recut { .. } => text("declare a dataset of another name for the new cut; readers can change over when it is built"),
             Error::Publish(PublishError::Busy { .. }) => text("wait for it"),
+            Error::NotReplayable { kind: "reparse", .. } => {
+                text("replay or verify the runs that computed rows; their input is pinned and a reparse leaves it as it was")
+            }
             Error::NotReplayable { .. } => text("replay the run that computed the rows"),
+            Error::NotUndoable { .. } => text("correct restitch.toml, and reparse the same window again"),
+            Error::Reparse(e) => reparse_hint(e),
             _ => None,
         }
     }
@@ -254,6 +272,31 @@ fn decode_hint(e: &DecodeError) -> Option<String> {
         DecodeError::Unclosed { .. } => text("look at the quotes from that line on; a field with a quote in it is written with two: \"\""),
         _ => None,
     }
+}
+
+fn reparse_kind(e: &ReparseError) -> ErrorKind {
+    match e {
+        ReparseError::Refused { .. } => ErrorKind::Validation,
+        ReparseError::Conflict { .. } | ReparseError::Table(IngestError::Conflict { .. }) => ErrorKind::Conflict,
+        ReparseError::NotKept { .. } | ReparseError::NoPayload { .. } | ReparseError::NoHeader { .. } => ErrorKind::Usage,
+        ReparseError::Table(IngestError::Column { .. }) | ReparseError::Decode(_) => ErrorKind::Usage,
+        _ => ErrorKind::Failed,
+    }
+}
+
+fn reparse_hint(e: &ReparseError) -> Option<String> {
+    Some(match e {
+        ReparseError::Refused { first, .. } => format!(
+            "a landed record cannot be rejected: on_bad = \"null\" or \"default\" takes bad values, a default takes missing ones, and event time and record id stay as they landed; the first are\n{}",
+            first.join("\n")
+        ),
+        ReparseError::NotKept { .. } => "land the Parquet files again under a source of another name that declares the column".into(),
+        ReparseError::NoPayload { .. } => "choose a window whose payloads are kept".into(),
+        ReparseError::NoHeader { .. } => "choose a window without records of that file".into(),
+        ReparseError::Conflict { .. } | ReparseError::Table(IngestError::Conflict { .. }) => "reparse again; nothing was changed".into(),
+        ReparseError::Table(IngestError::Column { .. }) => "give the changed column a new name; the table keeps the old one".into(),
+        _ => return None,
+    })
 }
 
 fn window_hint(e: &WindowError) -> Option<String> {

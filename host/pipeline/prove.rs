@@ -148,7 +148,7 @@ impl Workshop {
 
     fn replayable(&mut self, run: RunId) -> Result<Manifest, Error> {
         let old = self.show(run)?.row.manifest;
-        if old.kind == Kind::Rollback {
+        if matches!(old.kind, Kind::Rollback | Kind::Reparse) {
             return Err(Error::NotReplayable { run, kind: old.kind.name() });
         }
         if matches!(old.status, Status::Failed | Status::Running) {

@@ -243,6 +243,7 @@ impl Workshop {
             versions,
             log: Vec::new(),
             error: None,
+            reparse: None,
         };
         self.new_run(started, manifest)
     }
@@ -271,7 +272,7 @@ impl Workshop {
     }
 
     /// Writes down how a run ended, and clears up after one that failed.
-    fn end(&mut self, mut manifest: Manifest, done: Result<(), Error>) -> Result<Manifest, Error> {
+    pub(super) fn end(&mut self, mut manifest: Manifest, done: Result<(), Error>) -> Result<Manifest, Error> {
         let now = self.options.clock.now();
         let run = manifest.run;
         if let Err(e) = done {
@@ -308,7 +309,7 @@ impl Workshop {
     }
 }
 
-fn input_file(f: &LiveFile) -> InputFile {
+pub(super) fn input_file(f: &LiveFile) -> InputFile {
     InputFile { path: f.path.clone(), rows: f.rows, bytes: f.bytes, snapshot: f.begin }
 }
 
@@ -527,7 +528,10 @@ fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (Stri
         if column.nullable && !field.nullable {
             return Err((
                 format!("{place}, and source {} lets it be null", source.name),
-                Some(format!("declare {} with nullable = false (and a default, where old records lack it)", field.name)),
+                Some(format!(
+                    "declare {} with nullable = false (and a default, where old records lack it; `ingest --reparse` gives it to those that are landed)",
+                    field.name
+                )),
             ));
         }
     }

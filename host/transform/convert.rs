@@ -94,7 +94,7 @@ pub(super) fn columns(input: &Input, batch: &RecordBatch) -> Result<Vec<Sent>, T
             return Err(bad(Some(field), format!("{} instead of {}", array.data_type(), field.data_type.arrow())));
         }
         if !field.nullable && array.null_count() > 0 {
-            return Err(bad(Some(field), format!("{} nulls in a column that may have none", array.null_count())));
+            return Err(TransformError::Nulls { input: input.name.clone(), column: field.name.clone(), nulls: array.null_count() });
         }
         sent.push(send(field.data_type, array.as_ref()));
     }
