@@ -8,6 +8,8 @@ mod interop;
 mod landing;
 mod lateness;
 mod main_job;
+mod masks;
 mod order;
+mod retention;
 mod support;
 mod tidy;

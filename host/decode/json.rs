@@ -106,6 +106,8 @@ struct Shape {
     places: Vec<(Option<usize>, Option<usize>)>,
     /// Room for entries, kept from line to line.
     room: Vec<Entry<'static>>,
+    /// Whether a line may hold what nobody is to see.
+    masked: bool,
 }
 
 type Entry<'a> = (Cow<'a, str>, &'a RawValue);
@@ -119,7 +121,7 @@ impl Shape {
         };
         let routes: Vec<Route> = source.columns.iter().map(route).collect();
         let places = vec![(None, None); routes.len()];
-        Shape { routes, keys: vec![], places, room: vec![] }
+        Shape { routes, keys: vec![], places, room: vec![], masked: source.is_masked() }
     }
 
     /// Puts the values of one line into `columns`, of which each gets one row if all is well.
@@ -130,6 +132,8 @@ impl Shape {
         };
         let mut entries: Vec<Entry> = reuse(std::mem::take(&mut self.room));
         let put = match read_object(text, &mut entries) {
+            // The message quotes a line that is a lone text or number.
+            Err(e) if self.masked && e.is_data() => Err(Bad::Syntax(format!("column {}: not a JSON object", e.column().max(1)))),
             Err(e) => Err(Bad::Syntax(syntax(&e))),
             Ok(()) => self.put_entries(&entries, columns),
         };
