@@ -313,6 +313,41 @@ fn raw_stays_while_anything_waits_for_it() {
     assert_eq!((found.files.len(), found.kept[0].why.as_str()), (3, "2026-02-01 of daily is not built yet"));
 }
 
+/// A dataset of two sources needs the raw of both to be built again, whichever of them its waiting records come from; and for records that left it.
+#[test]
+fn raw_stays_while_another_source_or_a_moved_record_waits() {
+    let source = ORDERS.split("[source.orders]").nth(1).unwrap().split("[dataset.daily]").next().unwrap();
+    let west = format!("[source.west]{}[dataset.daily]", source.replace("[source.orders.columns]", "[source.west.columns]"));
+    let toml = ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects").replace("[dataset.daily]", &west);
+    let lab = Lab::new(&toml.replace("input = \"orders\"", "input = [\"orders\", \"west\"]"));
+    lab.land("march.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1") + &order("m2", "2026-03-01T10:00:00Z", "B", "2"));
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.try_land("west", "west.jsonl", order("w1", "2026-05-01T09:00:00Z", "A", "8")).unwrap();
+    lab.run();
+    assert_eq!(garbage(&lab, None).files.len(), 1);
+    let waits = |lab: &Lab| {
+        let found = garbage(lab, None);
+        assert!(found.files.is_empty(), "{:?}", found.files);
+        assert_eq!(found.kept[0].why, "2026-03-01 of daily does not have all of its records yet");
+        lab.backfill("2026-03-01", "2026-03-01");
+        assert_eq!(garbage(lab, None).files.len(), 1);
+    };
+    lab.try_land("west", "late.jsonl", order("w2", "2026-03-01T11:00:00Z", "C", "16")).unwrap();
+    waits(&lab);
+    lab.land("moved.jsonl", order("m1", "2026-05-01T11:00:00Z", "A", "1"));
+    waits(&lab);
+    lab.run();
+    let before = ["2026-03-01 B 1 2.00", "2026-03-01 C 1 16.00", "2026-05-01 A 3 13.00"];
+    assert_eq!(lab.published(), before);
+    gc(&lab, None);
+    // What left March before its raw went is still known to have left: it counts once, wherever it goes.
+    lab.land("again.jsonl", order("m1", "2026-05-02T11:00:00Z", "A", "1"));
+    lab.go(Lab::request(Kind::Repair, None));
+    lab.go(Lab::request(Kind::Run, None));
+    assert_eq!(lab.published(), ["2026-03-01 B 1 2.00", "2026-03-01 C 1 16.00", "2026-05-01 A 2 12.00", "2026-05-02 A 1 1.00"]);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
+}
+
 /// What repair may be asked for stays, whatever raw_keep says; and a lookup is read whole.
 #[test]
 fn raw_keep_never_reaches_into_the_repair_window() {

@@ -167,7 +167,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         if sources.values().any(|s| [s.table(), s.reject_table()].contains(&dataset.name)) {
             return Err(reader.error(name.span(), format!("{:?} is the name of a raw table", dataset.name), None));
         }
-        for lookup in dataset.lookups.values().filter(|l| sources.get(*l).is_some_and(|s| s.raw_keep.is_some())) {
+        if let Some(lookup) = dataset.lookups.values().find(|l| sources.get(*l).is_some_and(|s| s.raw_keep.is_some())) {
             let message = format!("{:?} reads the source {lookup:?} whole, so that cannot have raw_keep", dataset.name);
             return Err(reader.error(name.span(), message, Some(format!("take raw_keep out of [source.{lookup}]"))));
         }
