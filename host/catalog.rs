@@ -4,12 +4,15 @@
 
 mod ducklake;
 mod ids;
+mod retention;
 mod schema;
 mod state;
 mod write;
 
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex};
+pub(crate) use retention::cuts;
+pub use retention::{Dropped, EndedFile, Holder, Removed, RemovedFile, Version};
 pub use state::*;
 pub use write::StateWrite;
 

@@ -4,6 +4,7 @@
 
 mod backfill;
 mod demo;
+mod gc;
 mod ingest;
 mod output;
 mod plan;
@@ -89,6 +90,8 @@ enum Command {
     Discard(publish::RunArg),
     /// Restore what was before a run
     Rollback(publish::RollbackArgs),
+    /// Remove old versions of partitions and raw past its retention; shows first what would go
+    Gc(gc::Args),
     /// Recompute an old run as it was, and compare
     Replay(prove::Args),
     /// Prove a run: computed again it is equal, each late record counted once, nothing else touched
@@ -198,6 +201,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Publish(args) => publish::publish(args, cx),
         Command::Discard(args) => publish::discard(args, cx),
         Command::Rollback(args) => publish::rollback(args, cx),
+        Command::Gc(args) => gc::run(args, cx),
         Command::Replay(args) => prove::replay(args, cx),
         Command::Verify(args) => prove::verify(args, cx),
         Command::Status(args) => status::run(args, cx),

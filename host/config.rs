@@ -21,6 +21,8 @@ use serde::{Deserialize, Serialize};
 pub struct Project {
     /// The warehouse's folder, relative to the file.
     pub warehouse: String,
+    /// Versions of each published partition that `gc` leaves; without a number all.
+    pub keep_versions: Option<u64>,
     /// Feeds of raw records, by name, in the order of the file.
     pub sources: IndexMap<String, Source>,
     /// Derived tables, by name, in the order of the file.
@@ -50,6 +52,12 @@ pub struct Source {
     pub columns: Vec<SourceColumn>,
     /// CSV only: the byte between fields.
     pub delimiter: u8,
+    /// How long before the watermark raw records are kept; without it for ever.
+    pub raw_keep: Option<Span>,
+    /// Whether raw rows and rejects keep the original bytes.
+    pub keep_payload: bool,
+    /// Operators who may read payloads although columns are masked.
+    pub payload_readers: Vec<String>,
 }
 
 impl Source {
@@ -63,6 +71,11 @@ impl Source {
     /// Returns the name of the raw table.
     pub fn table(&self) -> String {
         format!("raw_{}", self.name)
+    }
+
+    /// Returns whether a column is masked, so that the payload shows what rows do not.
+    pub fn is_masked(&self) -> bool {
+        self.columns.iter().any(|c| c.mask.is_some())
     }
 
     /// Returns the name of the table of rejected records.

@@ -310,8 +310,8 @@ impl Landing<'_> {
     ) -> Result<Ready, IngestError> {
         let folder = staging(self.owner);
         let declared: Vec<String> = self.source.columns.iter().map(|c| c.name.clone()).collect();
-        let shape = RawShape::new(raw, &declared);
-        let mut reject_writer = RejectWriter::new(self.store, &folder, rejects);
+        let shape = RawShape::new(raw, &declared, self.source.keep_payload);
+        let mut reject_writer = RejectWriter::new(self.store, &folder, rejects, self.source.keep_payload);
         let total: u64 = new.iter().map(|(_, id)| id.size).sum();
         let mut files = Vec::new();
         let written = std::thread::scope(|scope| {

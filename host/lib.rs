@@ -33,6 +33,7 @@ pub mod plan;
 pub mod execute;
 pub mod check;
 pub mod publish;
+pub mod gc;
 pub mod pipeline;
 
 // The edge.

@@ -248,6 +248,12 @@ pub struct Manifest {
     pub timings: Timings,
     /// restitch, engine and time-zone database.
     pub versions: Versions,
+    /// By whose word it read payloads of masked sources.
+    #[serde(default)]
+    pub grants: Vec<Grant>,
+    /// What it could not read because retention had removed it, in words.
+    #[serde(default)]
+    pub gaps: Vec<String>,
     /// The last lines that the transform logged.
     #[serde(default)]
     pub log: Vec<String>,
@@ -275,6 +281,19 @@ pub struct ReparseRecord {
     pub replaced: Vec<String>,
     /// Raw files that took their places, in the same order.
     pub files: Vec<FileRecord>,
+}
+
+/// An operator's word that a payload may be read although its source masks columns.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Grant {
+    /// The source.
+    pub source: String,
+    /// The column: `_payload`.
+    pub column: String,
+    /// Who gave it: one of the source's `payload_readers`.
+    pub operator: String,
+    /// Why, in their words.
+    pub reason: String,
 }
 
 /// Software that took part.

@@ -4,6 +4,7 @@
 
 mod conflicts;
 mod error;
+mod grant;
 mod prove;
 mod reparse;
 mod run;
@@ -14,16 +15,17 @@ pub use reparse::ReparseRequest;
 pub use run::{RunRequest, RunResult};
 
 use crate::{
-    catalog::{Catalog, CatalogError, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Dropped, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
     config::{ConfigError, Dataset, MaxRejects, Project, Source, TransformRef},
     decode,
+    gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
     manifest::{Kind, Manifest, PartitionRecord, Status},
     moves,
     plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
-    query::{FileTable, Rows, Session, StateValue},
+    query::{FileTable, QueryError, Rows, Session, StateValue},
     recover,
     schema::envelope,
     store::{self, GATE, Store, staging},
@@ -134,6 +136,15 @@ pub struct Why {
 pub struct ShownRun {
     /// The row, its manifest complete.
     pub row: RunRow,
+    /// Why it cannot be computed again, if retention removed what it read.
+    pub raw_gone: Option<Dropped>,
+}
+
+/// A raw table whose payload a query does not see.
+struct HiddenPayload {
+    table: String,
+    source: String,
+    readers: Vec<String>,
 }
 
 /// Creates a project file and its warehouse in `root`; a project file that is there is used as it is.
@@ -313,6 +324,9 @@ impl Workshop {
             if input_snapshot > latest || input_snapshot.0 < 0 {
                 return Err(Error::Snapshot { asked: input_snapshot, latest });
             }
+            if !v.has_snapshot(input_snapshot)? {
+                return Err(Error::Expired { asked: input_snapshot });
+            }
             let mut files = Vec::new();
             for source in &sources {
                 if let Some(table) = v.table(&source.table(), input_snapshot)? {
@@ -332,6 +346,7 @@ impl Workshop {
                 queue: v.queue(&dataset.name, None)?,
                 files,
                 reparsed: v.reparsed(&dataset.inputs, input_snapshot)?,
+                dropped: v.dropped_of(&dataset.inputs, input_snapshot)?,
             };
             Ok((facts, latest))
         })
@@ -425,6 +440,8 @@ impl Workshop {
                     checks: Vec::new(),
                     checksum: None,
                     timings: Default::default(),
+                    grants: Vec::new(),
+                    gaps: Vec::new(),
                     log: Vec::new(),
                     error: None,
                     ..undone.clone()
@@ -434,6 +451,26 @@ impl Workshop {
             Ok((manifest, claim))
         })?;
         Ok(rolled)
+    }
+
+    /// Returns what `gc` would remove: of each partition the versions before the last `keep` (without a number as restitch.toml says), and raw
+    /// past its retention.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn garbage(&mut self, keep: Option<u64>) -> Result<Garbage, Error> {
+        let keep = keep.or(self.project.keep_versions);
+        Ok(self.catalog.read(|v| gc::look(&v, v.latest()?, &self.project, keep))?)
+    }
+
+    /// Removes what was shown.
+    ///
+    /// # Errors
+    /// See [`gc::collect`].
+    pub fn collect(&mut self, keep: Option<u64>, shown: &Garbage) -> Result<Collected, Error> {
+        let keep = keep.or(self.project.keep_versions);
+        let now = self.options.clock.now();
+        Ok(gc::collect(&self.store, &mut self.catalog, &self.project, keep, shown, &self.options.operator, now)?)
     }
 
     /// Returns the last runs, newest first.
@@ -512,15 +549,62 @@ impl Workshop {
     /// # Errors
     /// The SQL is wrong, or it is not a query.
     pub fn query(&mut self, sql: &str, at: Option<SnapshotId>) -> Result<Rows, Error> {
-        let owner = format!("query-{}", uuid::Uuid::new_v4());
-        let claim = self.claim(&owner)?;
-        let rows = self.query_spilling(sql, at, &staging(&owner));
-        self.store.remove_dir(&staging(&owner)).ok();
-        drop(claim);
-        rows
+        self.query_granted(sql, at, None)
     }
 
-    fn query_spilling(&mut self, sql: &str, at: Option<SnapshotId>, folder: &str) -> Result<Rows, Error> {
+    /// As [`Workshop::query`]; with a reason, payloads of masked sources are read by the word of the operator, which is written down first.
+    ///
+    /// # Errors
+    /// The operator is none of the source's `payload_readers`; the SQL is wrong, or it is not a query.
+    pub fn query_granted(&mut self, sql: &str, at: Option<SnapshotId>, reason: Option<&str>) -> Result<Rows, Error> {
+        let hidden = self.hidden_payloads(sql, reason)?;
+        let owner = format!("query-{}", uuid::Uuid::new_v4());
+        let claim = self.claim(&owner)?;
+        let rows = self.query_spilling(sql, at, &staging(&owner), &hidden);
+        self.store.remove_dir(&staging(&owner)).ok();
+        drop(claim);
+        // The column is not there for this query, and whoever names it should know why.
+        let named = |table: &&HiddenPayload| grant::names_payload(sql) && grant::names_table(sql, &table.table);
+        match (rows, hidden.iter().find(named)) {
+            (Err(Error::Query(QueryError::Sql { message, .. })), Some(h)) if grant::names_payload(&message) => Err(Error::Masked {
+                what: format!("{} of {} is asked for", envelope::PAYLOAD, h.table),
+                source_name: h.source.clone(),
+                readers: h.readers.clone(),
+            }),
+            (rows, _) => rows,
+        }
+    }
+
+    /// The raw tables whose payload this query does not see. What it sees by somebody's word is written down.
+    fn hidden_payloads(&mut self, sql: &str, reason: Option<&str>) -> Result<Vec<HiddenPayload>, Error> {
+        let mut hidden = Vec::new();
+        let mut read = Vec::new();
+        for name in self.catalog.read(|v| v.table_names(v.latest()?))?.into_iter().filter(|n| n.starts_with("raw_")) {
+            let source = self.project.sources.values().find(|s| [s.table(), s.reject_table()].contains(&name));
+            if source.is_some_and(|s| !s.is_masked()) {
+                continue;
+            }
+            match (source, reason) {
+                (Some(source), Some(reason)) if grant::names_table(sql, &name) => {
+                    grant::grant(source, &self.options.operator, reason)?;
+                    read.push(name);
+                }
+                // Of a source that is not declared here, nobody knows what it masks.
+                (source, _) => hidden.push(HiddenPayload {
+                    table: name.clone(),
+                    source: source.map_or(name, |s| s.name.clone()),
+                    readers: source.map(|s| s.payload_readers.clone()).unwrap_or_default(),
+                }),
+            }
+        }
+        if let Some(reason) = reason.filter(|_| !read.is_empty()) {
+            let now = self.options.clock.now();
+            self.catalog.record(|r| r.put_payload_read(now, &self.options.operator, &read.join(", "), reason, sql))?;
+        }
+        Ok(hidden)
+    }
+
+    fn query_spilling(&mut self, sql: &str, at: Option<SnapshotId>, folder: &str, hidden: &[HiddenPayload]) -> Result<Rows, Error> {
         let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path(folder)))?;
         let store = self.store.clone();
         let lower = sql.to_lowercase();
@@ -530,6 +614,9 @@ impl Workshop {
             let at = at.unwrap_or(latest);
             if at > latest {
                 return Err(Error::Snapshot { asked: at, latest });
+            }
+            if !v.has_snapshot(at)? {
+                return Err(Error::Expired { asked: at });
             }
             for name in v.table_names(at)? {
                 // A table that is not asked for may be one that only its own tool reads.
@@ -547,7 +634,9 @@ impl Workshop {
                     return Err(Error::Merged { table: name, at });
                 }
                 let files = files.iter().map(|f| (store.path(&f.path), f.bytes as u64)).collect();
-                session.register_files(FileTable { name, fields: table.fields(), files })?;
+                let mut fields = table.fields();
+                fields.retain(|f| f.name != envelope::PAYLOAD || !hidden.iter().any(|h| h.table == name));
+                session.register_files(FileTable { name, fields, files })?;
             }
             for name in v.state_tables()?.into_iter().filter(|n| mentioned(n)) {
                 let (columns, rows) = v.state_table(&name)?;
@@ -564,7 +653,8 @@ fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {
     let Some(mut row) = v.run(run)? else { return Err(Error::NoRun { run }) };
     row.manifest.partitions = v.run_partitions(run)?;
     row.manifest.checks = v.checks(run)?;
-    Ok(ShownRun { row })
+    let raw_gone = gc::missing_raw(v, &row.manifest)?;
+    Ok(ShownRun { row, raw_gone })
 }
 
 fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) -> DatasetStatus {

@@ -3,7 +3,7 @@
 //! `pipeline` gathers the facts; the same plan is printed by `plan` and executed by a run.
 
 use crate::{
-    catalog::{LiveFile, OPEN, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot},
+    catalog::{Dropped, LiveFile, OPEN, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot, cuts},
     id::{Digest, SnapshotId},
     manifest::Kind,
     raw::RawInput,
@@ -36,6 +36,8 @@ pub struct Facts {
     pub files: Vec<LiveFile>,
     /// Where reparses of the source changed records, with the snapshot that each made.
     pub reparsed: Vec<(Window, SnapshotId)>,
+    /// Event times of which raw records were removed by retention, in order of time.
+    pub dropped: Vec<Dropped>,
 }
 
 /// What was asked for.
@@ -130,6 +132,8 @@ pub struct Plan {
     pub files: u64,
     /// Their size.
     pub bytes: i64,
+    /// Partitions that are left out because raw of them is gone, in words; none if that holds for none.
+    pub gaps: Vec<String>,
 }
 
 /// One partition of a plan.
@@ -152,6 +156,14 @@ pub enum PlanError {
     /// A border of the window cuts a partition.
     #[error(transparent)]
     Window(#[from] crate::window::WindowError),
+    /// Raw of the window is gone: half of the rows are worse than none.
+    #[error("{partitions} of the window cannot be computed again: {dropped}")]
+    Dropped {
+        /// How many partitions, and which.
+        partitions: String,
+        /// What was removed, when and why.
+        dropped: Box<Dropped>,
+    },
     /// Too many partitions.
     #[error("the plan has {partitions} partitions, more than --max-partitions {limit} allows")]
     Partitions {
@@ -262,9 +274,11 @@ pub fn plan(facts: &Facts, request: &Request) -> Result<Plan, PlanError> {
         up_to_date: 0,
         files: 0,
         bytes: 0,
+        gaps: Vec::new(),
     };
     if let Some(window) = window {
         choose(facts, request, window, &known, &mut plan);
+        refuse_dropped(facts, &plan)?;
         count_input(facts, &mut plan);
     }
     match (request.partitions_max, plan.partition_count()) {
@@ -357,6 +371,7 @@ fn known_partitions(facts: &Facts) -> KnownMap {
 fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, plan: &mut Plan) {
     let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
     let stale = stale(facts);
+    let mut left_out: Vec<Window> = Vec::new();
     let mut decide = |slice: Window| {
         let mut now = known.get(&slice.start()).copied().unwrap_or_default();
         now.stale = stale.get(&slice.start()).copied();
@@ -377,11 +392,22 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             (_, reason) => reason,
         };
         let wanted = request.only.is_none_or(|only| applies(only, &now, before));
+        // A window that was named is refused; elsewhere such a partition is left as it stands.
+        let gone = request.kind != Kind::Backfill && cuts(&facts.dropped, slice).is_some();
+        if gone && reason.is_some() && ((chosen && wanted) || now.waiting > 0) {
+            left_out.push(slice);
+        }
         // Where several reasons hold, the one that was asked for is the one to show.
-        match reason.filter(|_| chosen && wanted).map(|r| request.only.unwrap_or(r)) {
+        match reason.filter(|_| chosen && wanted && !gone).map(|r| request.only.unwrap_or(r)) {
             Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
             None if now.waiting > 0 => {
-                let tier = if now.approval { "approval" } else { "repair" };
+                let tier = if gone {
+                    "raw is gone"
+                } else if now.approval {
+                    "approval"
+                } else {
+                    "repair"
+                };
                 plan.waiting.push(Waiting { partition: facts.calendar.name(&slice), window: slice, tier: tier.into(), records: now.waiting });
             }
             None => plan.up_to_date += before.is_some() as u64,
@@ -394,6 +420,25 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             decide(facts.calendar.at(start));
         }
     }
+    if let (Some(first), Some(drop)) = (left_out.first(), left_out.iter().find_map(|w| cuts(&facts.dropped, *w))) {
+        let names = named(facts, left_out.len() as u64, *first, left_out[left_out.len() - 1]);
+        plan.gaps.push(format!("{names} left as it stands: {drop}"));
+    }
+}
+
+/// Refuses what was named and cannot be computed any more.
+fn refuse_dropped(facts: &Facts, plan: &Plan) -> Result<(), PlanError> {
+    let cut = |r: &PlannedRange| Window::new(r.first.start(), r.last.end()).ok().and_then(|w| cuts(&facts.dropped, w));
+    let Some(dropped) = plan.ranges.iter().find_map(cut) else { return Ok(()) };
+    let gone: Vec<Window> = plan.partitions().map(|p| p.window).filter(|w| cuts(&facts.dropped, *w).is_some()).collect();
+    let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
+    Err(PlanError::Dropped { partitions: named(facts, gone.len() as u64, *first, *last), dropped: Box::new(dropped.clone()) })
+}
+
+/// How many partitions, and which are the first and the last.
+fn named(facts: &Facts, count: u64, first: Window, last: Window) -> String {
+    let (first, last) = (facts.calendar.name(&first), facts.calendar.name(&last));
+    if count == 1 { format!("partition {first}") } else { format!("{count} partitions ({first} to {last})") }
 }
 
 fn reason(kind: Kind, now: &Known, before: Option<&PublishedRow>) -> Option<Reason> {
@@ -510,6 +555,7 @@ mod tests {
             queue,
             files: vec![],
             reparsed: vec![],
+            dropped: vec![],
         }
     }
 

@@ -3,7 +3,7 @@
 //! Eats what `check` let through. The crash table is in ARCHITECTURE.md.
 
 use crate::{
-    catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, StateWrite, Table, View},
+    catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
     manifest::{FileRecord, Manifest, PartitionRecord, Status, checksum_of},
@@ -65,6 +65,16 @@ pub enum PublishError {
         run: RunId,
         /// Partition and later run.
         later: Vec<String>,
+    },
+    /// What was before was removed on purpose.
+    #[error("partition {partition} cannot go back to what it was before {run}: {} was removed on {} by gc ({}, {})", removed.path, removed.at, removed.reason, removed.operator)]
+    Removed {
+        /// The run.
+        run: RunId,
+        /// The partition.
+        partition: String,
+        /// The file, when it was removed, and by whom.
+        removed: Box<Removed>,
     },
     /// What was before is not recorded any more.
     #[error("what partition {partition} was before {run} is not recorded: {what}")]
@@ -360,6 +370,11 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
             (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
             record.input_snapshot = old.input_snapshot.or(input.map(|i| i.0));
             record.transform_digest = old.transform_digest.or(input.map(|i| i.1));
+            for file in &old.files {
+                if let Some(removed) = view.removed(&file.path)? {
+                    return Err(PublishError::Removed { run: undone.run, partition: p.partition.clone(), removed: Box::new(removed) });
+                }
+            }
             files = view.partition_files(&table, before, &p.partition)?;
             let rows: i64 = files.iter().map(|f| f.rows).sum();
             if rows as u64 != old.rows {

@@ -119,6 +119,7 @@ impl Lab {
             filter: None,
             snapshot: None,
             reason: None,
+            grant_payload: None,
             seed: 0,
             params: Vec::new(),
             partitions_max: None,

@@ -255,7 +255,12 @@ impl View<'_> {
                 return Ok(true);
             }
         }
-        Ok(false)
+        // A snapshot that was expired has no row of changes any more; the columns remember.
+        let sql = "SELECT count(*) FROM (
+                     SELECT c.begin_snapshot AS at FROM ducklake_column c JOIN ducklake_table t ON t.table_id = c.table_id AND t.begin_snapshot <> c.begin_snapshot WHERE c.table_id = ?1
+                     UNION ALL SELECT end_snapshot FROM ducklake_column WHERE table_id = ?1 UNION ALL SELECT end_snapshot FROM ducklake_table WHERE table_id = ?1)
+                   WHERE at > ?2 AND NOT EXISTS (SELECT 1 FROM ducklake_snapshot s WHERE s.snapshot_id = at)";
+        Ok(self.connection.query_row(sql, params![table.id, since.0], |r| r.get::<_, i64>(0))? > 0)
     }
 
     /// Returns the partition values of files of `table` that began or ended at the snapshot `at`.

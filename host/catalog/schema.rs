@@ -45,7 +45,8 @@ CREATE INDEX restitch_file_stats ON ducklake_file_column_stats(table_id, column_
 CREATE INDEX restitch_delete_of ON ducklake_delete_file(data_file_id);
 ";
 
-/// Our own tables. Instants are UTC microseconds (`_us`); the views give them as text.
+/// Our own tables. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them: its triggers
+/// keep the clean-ups of other tools from them. Instants are UTC microseconds (`_us`); the views give them as text.
 pub(super) const STATE: &str = "
 CREATE TABLE restitch_meta(key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL);
 CREATE TABLE restitch_transform(name VARCHAR NOT NULL, version VARCHAR NOT NULL, digest VARCHAR NOT NULL, size_bytes BIGINT NOT NULL, descriptor VARCHAR NOT NULL,
@@ -92,6 +93,22 @@ CREATE TABLE restitch_partition(dataset VARCHAR NOT NULL, partition VARCHAR NOT 
 CREATE TABLE restitch_reparse(source VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, run_id BIGINT NOT NULL,
   PRIMARY KEY(source, start_us, snapshot_id)) WITHOUT ROWID;
 CREATE TABLE restitch_intent(owner VARCHAR NOT NULL, path VARCHAR NOT NULL);
+CREATE TABLE restitch_removed(id INTEGER PRIMARY KEY, kind VARCHAR NOT NULL, name VARCHAR NOT NULL, partition VARCHAR, run_id BIGINT, path VARCHAR NOT NULL,
+  rows BIGINT NOT NULL, bytes BIGINT NOT NULL, first_snapshot BIGINT NOT NULL, last_snapshot BIGINT NOT NULL, first_event_us BIGINT, last_event_us BIGINT,
+  reason VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, at_us BIGINT NOT NULL, operator VARCHAR NOT NULL, gone BIGINT NOT NULL DEFAULT 0);
+CREATE INDEX restitch_removed_path ON restitch_removed(path);
+CREATE INDEX restitch_removed_of ON restitch_removed(kind, name);
+CREATE INDEX restitch_removed_left ON restitch_removed(id) WHERE gone = 0;
+CREATE TABLE restitch_payload_read(id INTEGER PRIMARY KEY, at_us BIGINT NOT NULL, operator VARCHAR NOT NULL, tables VARCHAR NOT NULL, reason VARCHAR NOT NULL, sql VARCHAR NOT NULL);
+CREATE TABLE restitch_hold(data_file_id BIGINT PRIMARY KEY, path VARCHAR NOT NULL);
+CREATE TRIGGER restitch_hold_file BEFORE DELETE ON ducklake_data_file
+  WHEN EXISTS(SELECT 1 FROM restitch_hold WHERE data_file_id = OLD.data_file_id) BEGIN SELECT RAISE(IGNORE); END;
+CREATE TRIGGER restitch_hold_stats BEFORE DELETE ON ducklake_file_column_stats
+  WHEN EXISTS(SELECT 1 FROM restitch_hold WHERE data_file_id = OLD.data_file_id) BEGIN SELECT RAISE(IGNORE); END;
+CREATE TRIGGER restitch_hold_value BEFORE DELETE ON ducklake_file_partition_value
+  WHEN EXISTS(SELECT 1 FROM restitch_hold WHERE data_file_id = OLD.data_file_id) BEGIN SELECT RAISE(IGNORE); END;
+CREATE TRIGGER restitch_hold_bytes BEFORE INSERT ON ducklake_files_scheduled_for_deletion
+  WHEN EXISTS(SELECT 1 FROM restitch_hold WHERE data_file_id = NEW.data_file_id) BEGIN SELECT RAISE(IGNORE); END;
 ";
 
 /// Views: what a person or a dashboard asks of the warehouse, computed and never stored twice.

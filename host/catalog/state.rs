@@ -654,7 +654,7 @@ impl View<'_> {
     }
 }
 
-fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
+pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
     let sources: String = r.get(1)?;
     Ok(DatasetRow { name: r.get(0)?, sources: sources.split(',').map(str::to_owned).collect(), grain: r.get(2)?, time_zone: r.get(3)? })
 }

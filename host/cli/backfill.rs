@@ -64,6 +64,9 @@ pub struct RunArgs {
     /// Why, for the manifest
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// Read payloads of sources that mask columns: your word for it, with the reason, in the manifest
+    #[arg(long, value_name = "REASON")]
+    grant_payload: Option<String>,
     /// The seed that the transform sees
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -146,6 +149,7 @@ impl RunArgs {
             filter,
             snapshot,
             reason,
+            grant_payload: self.grant_payload,
             seed: self.seed,
             params,
             partitions_max,

@@ -76,7 +76,9 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         text += "\nLeft alone, with late records waiting:\n";
         let mut table = Table::new(&["partition", "tier", ">records", "what it needs"]);
         for w in &plan.waiting {
-            let need = if w.tier == "approval" {
+            let need = if w.tier == "raw is gone" {
+                String::new()
+            } else if w.tier == "approval" {
                 format!("restitch backfill {dataset} --start {0} --end {0}", w.partition)
             } else {
                 format!("restitch repair {dataset}")
@@ -85,6 +87,7 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         }
         text += &table.text();
     }
+    plan.gaps.iter().for_each(|g| text += &format!("\nNote: {g}\n"));
     text
 }
 
@@ -101,5 +104,5 @@ pub(super) fn plan_json(plan: &Plan) -> Value {
     let waiting: Vec<Value> = plan.waiting.iter().map(|w| json!({ "partition": w.partition, "tier": w.tier, "records": w.records })).collect();
     json!({ "kind": plan.kind.name(), "window": plan.window.map(|w| json!({ "start": event_json(w.start()), "end": event_json(w.end()) })),
         "grain": plan.calendar.grain.to_string(), "time_zone": plan.calendar.zone.name(), "input_snapshot": plan.input_snapshot, "ranges": ranges,
-        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting })
+        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting, "gaps": plan.gaps })
 }

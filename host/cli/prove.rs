@@ -6,9 +6,11 @@ use super::{
     output::{Answer, Table, count},
     progress::{Meter, Unit},
     report::Failure,
+    show::grants_text,
 };
 use crate::{
     id::RunId,
+    manifest::Manifest,
     pipeline::{Error, PartitionProof, Proof},
 };
 use serde_json::{Value, json};
@@ -33,6 +35,11 @@ fn object(partitions: &[PartitionProof]) -> Value {
     partitions.iter().map(one).collect()
 }
 
+/// Says by whose word payloads of masked sources are read again.
+fn granted(m: &Manifest) -> String {
+    grants_text(m).map_or(String::new(), |g| format!("It read {g}.\n\n"))
+}
+
 /// Carries out `replay`.
 pub(super) fn replay(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let mut workshop = cx.open()?;
@@ -41,31 +48,33 @@ pub(super) fn replay(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let done = workshop.replay(args.run, &meter)?;
     drop(meter);
     let (r, m) = (&old.recipe, &done.manifest);
-    let text = format!(
-        "{} again, with {} ({}) on snapshot {}, clock and seed as they were:\n\n{}\nEqual bit for bit in {}. Recorded as {}.\n{}",
-        args.run,
-        r.transform,
-        r.transform_digest.short(),
-        r.input_snapshot,
-        table(&done.partitions),
-        count(done.partitions.len() as i64, "partition"),
-        m.run,
-        done.note.as_ref().map_or(String::new(), |n| format!("Note: {n}.\n"))
-    );
+    let text = granted(&old)
+        + &format!(
+            "{} again, with {} ({}) on snapshot {}, clock and seed as they were:\n\n{}\nEqual bit for bit in {}. Recorded as {}.\n{}",
+            args.run,
+            r.transform,
+            r.transform_digest.short(),
+            r.input_snapshot,
+            table(&done.partitions),
+            count(done.partitions.len() as i64, "partition"),
+            m.run,
+            done.note.as_ref().map_or(String::new(), |n| format!("Note: {n}.\n"))
+        );
     Ok(Answer::new(text, json!({ "run": m.run, "of_run": args.run, "equal": true, "partitions": object(&done.partitions), "note": done.note })))
 }
 
 /// Carries out `verify`.
 pub(super) fn verify(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let mut workshop = cx.open()?;
-    let total = workshop.show(args.run)?.row.partitions as u64;
+    let row = workshop.show(args.run)?.row;
+    let total = row.partitions as u64;
     let meter = Meter::new(format!("verify {}", args.run), Unit::Partitions, total);
     let proof = workshop.verify(args.run, &meter)?;
     drop(meter);
     let json = json!({ "run": proof.run, "proven": proof.failed.is_empty(), "failed": proof.failed, "rerun": object(&proof.rerun),
         "late": { "landed": proof.late.records, "read": proof.late.counted },
         "others": { "partitions": proof.others.partitions, "files_hashed": proof.others.files, "changed": proof.others.changed } });
-    let text = proof_text(&proof);
+    let text = granted(&row.manifest) + &proof_text(&proof);
     let failure = (!proof.failed.is_empty()).then(|| Error::Unproven { run: proof.run, failed: proof.failed }.into());
     Ok(Answer { text, json, failure })
 }

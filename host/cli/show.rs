@@ -76,16 +76,25 @@ pub(super) fn row_json(r: &RunRow) -> Value {
 
 /// Carries out `show`.
 pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
-    let row = cx.open()?.show(args.run)?.row;
+    let shown = cx.open()?.show(args.run)?;
+    let (row, gone) = (shown.row, shown.raw_gone.map(|d| d.to_string()));
     let text = match (args.timings, row.manifest.kind) {
         (true, _) => timings_text(&row.manifest.timings),
         (_, Kind::Reparse) => super::reparse::text(&row),
-        _ => text(&row),
+        _ => text(&row, gone.clone()),
     };
-    Ok(Answer::new(text, manifest_json(&row.manifest)))
+    let mut object = manifest_json(&row.manifest);
+    object["cannot_be_replayed"] = json!(gone);
+    Ok(Answer::new(text, object))
 }
 
-fn text(row: &RunRow) -> String {
+/// Returns grants for people: whose word, for what, why.
+pub(super) fn grants_text(m: &Manifest) -> Option<String> {
+    let one = |g: &crate::manifest::Grant| format!("{} of {} by the word of {}: {}", g.column, g.source, g.operator, g.reason);
+    (!m.grants.is_empty()).then(|| m.grants.iter().map(one).collect::<Vec<_>>().join("; "))
+}
+
+fn text(row: &RunRow, gone: Option<String>) -> String {
     let (m, r) = (&row.manifest, &row.manifest.recipe);
     let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
     let asked = (!m.asked.is_empty()).then(|| m.asked.join(" to "));
@@ -125,6 +134,9 @@ fn text(row: &RunRow) -> String {
                 bytes(raw.1)
             )),
         ),
+        ("Payload read", grants_text(m)),
+        ("Not read", (!m.gaps.is_empty()).then(|| m.gaps.join("; "))),
+        ("Replay", gone.map(|g| format!("cannot be replayed: {g}"))),
         ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
         ("Checksum", m.checksum.map(|c| c.to_string())),
         (

@@ -30,6 +30,7 @@ struct File {
 #[serde(deny_unknown_fields)]
 struct Warehouse {
     path: String,
+    keep_versions: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -57,6 +58,10 @@ struct SourceText {
     idle_after: Option<Text>,
     max_rejects: Option<Text>,
     delimiter: Option<Text>,
+    raw_keep: Option<Text>,
+    keep_payload: Option<bool>,
+    #[serde(default)]
+    payload_readers: Vec<String>,
     columns: IndexMap<Text, ColumnText>,
 }
 
@@ -158,9 +163,17 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         if sources.values().any(|s| [s.table(), s.reject_table()].contains(&dataset.name)) {
             return Err(reader.error(name.span(), format!("{:?} is the name of a raw table", dataset.name), None));
         }
+        if let Some(lookup) = dataset.lookups.values().find(|l| sources.get(*l).is_some_and(|s| s.raw_keep.is_some())) {
+            let message = format!("{:?} reads the source {lookup:?} whole, so that cannot have raw_keep", dataset.name);
+            return Err(reader.error(name.span(), message, Some(format!("take raw_keep out of [source.{lookup}]"))));
+        }
         datasets.insert(dataset.name.clone(), dataset);
     }
-    Ok(Project { warehouse: parsed.warehouse.path, sources, datasets })
+    let keep_versions = match &parsed.warehouse.keep_versions {
+        Some(n) if *n.as_ref() < 1 => return Err(reader.error(n.span(), "keep_versions counts from 1: the version that is current", None)),
+        n => n.as_ref().map(|n| *n.as_ref() as u64),
+    };
+    Ok(Project { warehouse: parsed.warehouse.path, keep_versions, sources, datasets })
 }
 
 struct Reader<'a> {
@@ -317,6 +330,9 @@ impl Reader<'_> {
             max_rejects: max_rejects.unwrap_or(MaxRejects::Share(0.01)),
             plausible,
             delimiter: self.optional(&s.delimiter, one_byte, "a single ASCII character")?.unwrap_or(b','),
+            raw_keep: self.optional(&s.raw_keep, Span::parse, "a duration (like 400d)")?,
+            keep_payload: s.keep_payload.unwrap_or(true),
+            payload_readers: s.payload_readers,
             columns,
         })
     }

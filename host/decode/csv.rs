@@ -261,7 +261,7 @@ impl Header {
         let header = Header::parse(source, file, &line, source.delimiter, batch)?;
         // Its names are UTF-8, and what stands around them is ASCII.
         batch.summary.header = String::from_utf8(line).ok().map(|line| (line, source.delimiter));
-        Ok(header)
+        Ok(Some(header))
     }
 
     /// Finds the declared columns in a header line without its line end.
@@ -286,7 +286,7 @@ impl Header {
         missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &names)?;
         let width = names.len();
         names.retain(|name| !name.is_empty() && !is_asked_for(name, source));
-        Ok(Some(Header { width, places, unknown: names }))
+        Ok(Header { width, places, unknown: names })
     }
 
     pub(super) fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {

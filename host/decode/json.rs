@@ -112,6 +112,8 @@ pub(super) struct Shape {
     leftover: Vec<usize>,
     records: u64,
     unknown: Unknown,
+    /// Whether a line may hold what nobody is to see.
+    masked: bool,
 }
 
 type Entry<'a> = (Cow<'a, str>, &'a RawValue);
@@ -125,7 +127,8 @@ impl Shape {
         };
         let routes: Vec<Route> = source.columns.iter().map(route).collect();
         let places = vec![(None, None); routes.len()];
-        Shape { routes, keys: vec![], places, room: vec![], leftover: vec![], records: 0, unknown: Unknown::default() }
+        let unknown = Unknown::default();
+        Shape { routes, keys: vec![], places, room: vec![], leftover: vec![], records: 0, unknown, masked: source.is_masked() }
     }
 
     /// Puts the values of one line into `columns`, of which each gets one row if all is well.
@@ -136,6 +139,8 @@ impl Shape {
         };
         let mut entries: Vec<Entry> = reuse(std::mem::take(&mut self.room));
         let put = match read_object(text, &mut entries) {
+            // The message quotes a line that is a lone text or number.
+            Err(e) if self.masked && e.is_data() => Err(Bad::Syntax(format!("column {}: not a JSON object", e.column().max(1)))),
             Err(e) => Err(Bad::Syntax(syntax(&e))),
             Ok(()) => self.put_entries(&entries, columns),
         };

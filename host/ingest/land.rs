@@ -27,12 +27,13 @@ const WRITE_ROWS: usize = 8192;
 pub(super) struct RawShape {
     pub(super) table: Table,
     declared: Vec<Option<usize>>,
+    keep_payload: bool,
 }
 
 impl RawShape {
-    pub(super) fn new(table: Table, declared: &[String]) -> RawShape {
+    pub(super) fn new(table: Table, declared: &[String], keep_payload: bool) -> RawShape {
         let declared = table.columns.iter().map(|c| declared.iter().position(|d| *d == c.field.name)).collect();
-        RawShape { table, declared }
+        RawShape { table, declared, keep_payload }
     }
 
     /// Returns the rows of a chunk as rows of the raw table.
@@ -58,7 +59,7 @@ impl RawShape {
                 envelope::FLAGS => Arc::new(Int32Array::from(flags.take().unwrap_or_default())),
                 envelope::SEQ => Arc::new(Int64Array::from_iter_values(first_seq..first_seq + rows as i64)),
                 envelope::PAYLOAD_HASH => Arc::new(Int64Array::from(chunk.payload_hashes.clone())),
-                envelope::PAYLOAD => Arc::new(chunk.payloads.clone()),
+                envelope::PAYLOAD if self.keep_payload => Arc::new(chunk.payloads.clone()),
                 _ => match declared {
                     Some(i) => chunk.columns[*i].clone(),
                     None => new_null_array(&column.field.data_type.arrow(), rows),
@@ -133,12 +134,13 @@ pub(super) struct RejectWriter<'r> {
     store: &'r Store,
     path: String,
     table: Table,
+    keep_payload: bool,
     writer: Option<Writer>,
 }
 
 impl<'r> RejectWriter<'r> {
-    pub(super) fn new(store: &'r Store, staging: &str, table: Table) -> RejectWriter<'r> {
-        RejectWriter { store, path: format!("{staging}/rejects.parquet"), table, writer: None }
+    pub(super) fn new(store: &'r Store, staging: &str, table: Table, keep_payload: bool) -> RejectWriter<'r> {
+        RejectWriter { store, path: format!("{staging}/rejects.parquet"), table, keep_payload, writer: None }
     }
 
     pub(super) fn write(&mut self, rejects: &[Reject], file: &str, at: IngestTime) -> Result<(), IngestError> {
@@ -152,7 +154,9 @@ impl<'r> RejectWriter<'r> {
                 envelope::OFFSET => Arc::new(Int64Array::from_iter_values(rejects.iter().map(|r| r.offset))),
                 envelope::INGESTED_AT => Arc::new(TimestampMicrosecondArray::from(vec![at.0; rejects.len()]).with_timezone("UTC")),
                 envelope::REASON => Arc::new(StringArray::from_iter_values(rejects.iter().map(|r| r.reason.as_str()))),
-                _ if column.field.data_type == DataType::Binary => Arc::new(BinaryArray::from_iter(rejects.iter().map(|r| r.payload.as_deref()))),
+                _ if column.field.data_type == DataType::Binary && self.keep_payload => {
+                    Arc::new(BinaryArray::from_iter(rejects.iter().map(|r| r.payload.as_deref())))
+                }
                 _ => new_null_array(&column.field.data_type.arrow(), rejects.len()),
             });
         }

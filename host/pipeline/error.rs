@@ -2,12 +2,13 @@
 //! Never a catch-all: each variant is an operation's own error, or one that only the pipeline can make.
 
 use crate::{
-    catalog::CatalogError,
+    catalog::{CatalogError, Dropped, Removed},
     check::CheckError,
     config::{ConfigError, TransformRef, Unknown},
     datafile::DataFileError,
     decode::DecodeError,
     execute::ExecuteError,
+    gc::GcError,
     id::{Digest, RunId, SnapshotId},
     ingest::IngestError,
     moves::MovesError,
@@ -145,6 +146,23 @@ pub enum Error {
     /// Only old late records wait, and they need somebody's word.
     #[error("only partitions whose late records need approval are left: {}", partitions.join(", "))]
     Approval { dataset: String, partitions: Vec<String> },
+    /// Raw that a run was computed from is gone.
+    #[error("run {run} cannot be computed again: {dropped}")]
+    RawGone { run: RunId, dropped: Box<Dropped> },
+    /// Raw was removed while a run was getting ready to read it.
+    #[error("raw of {source_name} was removed after this run was planned ({})", removed.reason)]
+    RawMoved { source_name: String, removed: Box<Removed> },
+    /// A snapshot that was there and is not any more.
+    #[error("snapshot {asked} cannot be read any more: it was expired with files that were removed from it")]
+    Expired { asked: SnapshotId },
+    /// Payloads of a masked source, without somebody's word.
+    #[error("{what}, which would show what source {source_name} masks")]
+    Masked { what: String, source_name: String, readers: Vec<String> },
+    /// A word from somebody who may not give it.
+    #[error("{operator} may not read payloads of source {source_name}, which masks columns")]
+    NotReader { operator: String, source_name: String, readers: Vec<String> },
+    #[error(transparent)]
+    Gc(#[from] GcError),
     /// Our own bug.
     #[error("BUG: {0}")]
     Internal(String),
@@ -166,8 +184,10 @@ impl Error {
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
                 ErrorKind::Usage
             }
-            Error::Query(QueryError::Sql { .. }) | Error::NotUndoable { .. } => ErrorKind::Usage,
+            Error::Query(QueryError::Sql { .. }) | Error::RawGone { .. } | Error::Expired { .. } | Error::NotUndoable { .. } => ErrorKind::Usage,
             Error::Reparse(e) => reparse_kind(e),
+            Error::Masked { .. } | Error::NotReader { .. } => ErrorKind::Approval,
+            Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
             Error::Execute(ExecuteError::Duplicates { .. })
@@ -204,6 +224,9 @@ impl Error {
             Error::Rebound { .. } => text("give the new bytes a new version"),
             Error::Window(e) | Error::Plan(PlanError::Window(e)) => window_hint(e),
             Error::Plan(PlanError::Unbounded) => text("name the range, like --start 2026-05-01 --end 2026-05-02 (both days included)"),
+            Error::Plan(PlanError::Dropped { dropped, .. }) => {
+                Some(format!("choose a window that begins at or after {}; what is published stays as it is", dropped.window.bounds_text().1))
+            }
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
             Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
@@ -240,6 +263,27 @@ impl Error {
             Error::NotReplayable { .. } => text("replay the run that computed the rows"),
             Error::NotUndoable { .. } => text("correct restitch.toml, and reparse the same window again"),
             Error::Reparse(e) => reparse_hint(e),
+            _ => self.removal_hint(),
+        }
+    }
+
+    /// The way out where something was removed on purpose, or is hidden on purpose.
+    fn removal_hint(&self) -> Option<String> {
+        let text = |s: &str| Some(s.to_owned());
+        match self {
+            Error::RawGone { .. } => text("what it published stays readable; its manifest and checksums are kept"),
+            Error::RawMoved { .. } => text("plan and run again"),
+            Error::Expired { .. } => text("`restitch query \"SELECT snapshot_id FROM ducklake_snapshot\"` lists those that can be read"),
+            Error::Gc(GcError::Changed) => text("run gc again, and look again"),
+            Error::Masked { source_name, readers, .. } => Some(match readers.as_slice() {
+                [] => format!("nobody may: payload_readers of [source.{source_name}] names nobody"),
+                readers => format!("--grant-payload REASON reads it, if one of its payload_readers asks: {}", readers.join(", ")),
+            }),
+            Error::NotReader { source_name, readers, .. } => Some(match readers.as_slice() {
+                [] => format!("payload_readers of [source.{source_name}] names nobody"),
+                readers => format!("payload_readers of [source.{source_name}]: {}", readers.join(", ")),
+            }),
+            Error::Publish(PublishError::Removed { .. }) => text("roll back to a later version, or compute the partition again: `restitch backfill`"),
             _ => None,
         }
     }

@@ -6,6 +6,7 @@ use crate::{
     catalog::{CatalogError, StateWrite},
     config::{Dataset, TransformRef},
     execute::{Computed, Progress},
+    gc,
     id::{Digest, RunId, SnapshotId},
     manifest::{Kind, Manifest, Mode, PartitionRecord, Status, Timings, checksum_of},
     plan::{PlannedPartition, Reason, records_by_partition},
@@ -115,6 +116,7 @@ impl Workshop {
             checksum: None,
             timings: Timings::default(),
             versions,
+            gaps: Vec::new(),
             log: Vec::new(),
             error: None,
             ..old.clone()
@@ -154,6 +156,9 @@ impl Workshop {
         if matches!(old.status, Status::Failed | Status::Running) {
             return Err(PublishError::Status { run, status: old.status.name(), wanted: "a run that was computed" }.into());
         }
+        if let Some(dropped) = self.catalog.read(|v| gc::missing_raw(&v, &old))? {
+            return Err(Error::RawGone { run, dropped: Box::new(dropped) });
+        }
         Ok(old)
     }
 
@@ -165,7 +170,7 @@ impl Workshop {
         let partitions = planned(old)?;
         let (Some(first), Some(last)) = (partitions.first(), partitions.last()) else { return Ok(Default::default()) };
         let hull = Window::new(first.window.start(), last.window.end())?;
-        let prepared = self.prepare(recipe, transform, &without_checks(old)?, hull)?;
+        let prepared = self.prepare(recipe, transform, &without_checks(old)?, hull, false)?;
         let limits = (self.options.memory_bytes, self.options.workers);
         compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress)
     }

@@ -92,6 +92,8 @@ impl Workshop {
             timings: Timings::default(),
             versions: self.versions()?,
             log: Vec::new(),
+            grants: Vec::new(),
+            gaps: Vec::new(),
             error: None,
             reparse: None,
         })

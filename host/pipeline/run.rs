@@ -1,7 +1,7 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop};
+use super::{Error, Workshop, grant};
 use crate::{
     catalog::{LiveFile, PublishedRow, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
@@ -9,7 +9,7 @@ use crate::{
     datafile::Written,
     execute::{self, Job, Progress, cut, execute, output_fields, read_lookup},
     id::{RunId, SnapshotId},
-    manifest::{InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
+    manifest::{Grant, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
     moves::{self, Moved},
     plan::{Plan, PlannedPartition, Reason, plan, records_by_partition},
     publish::{self, PublishError},
@@ -48,6 +48,8 @@ pub struct RunRequest {
     pub snapshot: Option<SnapshotId>,
     /// Why, for the manifest.
     pub reason: Option<String>,
+    /// Why payloads of masked sources are to be read, if they are: the operator's word for it.
+    pub grant_payload: Option<String>,
     /// The seed that the transform sees.
     pub seed: u64,
     /// Parameters that override the declared ones.
@@ -108,9 +110,13 @@ impl Workshop {
         recipe.filter = request.filter.clone();
         recipe.follows = moves::follows(&self.project, &dataset);
         let transform = self.load(row.digest)?;
+        let grants = grant::of_run(&self.project, &dataset, transform.descriptor(), request, &self.options.operator)?;
         fit(&self.project, &dataset, transform.descriptor(), &mut recipe)?;
         let hull = plan.window.ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
-        let prepared = self.prepare(recipe, transform, &dataset, hull)?;
+        let masked =
+            self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !grants.iter().any(|g| g.source == s.name));
+        let prepared = self.prepare(recipe, transform, &dataset, hull, masked)?;
+        let gaps = self.gaps(&plan, &prepared.recipe)?;
         let records = records_by_partition(facts.calendar, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
         let prior: Vec<PublishedRow> = facts
@@ -119,7 +125,7 @@ impl Workshop {
             .filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end()))
             .cloned()
             .collect();
-        let (mut manifest, claim) = self.begin(request, &prepared, base, plan.window, &partitions)?;
+        let (mut manifest, claim) = self.begin(request, &prepared, base, plan.window, &partitions, (grants, gaps))?;
         let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
             .go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
@@ -144,10 +150,21 @@ impl Workshop {
         })
     }
 
-    /// Loads and compiles what a recipe names.
-    pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset, hull: Window) -> Result<Prepared, Error> {
+    /// What a run cannot read because retention removed it: partitions that are left out, and records of lookups.
+    fn gaps(&mut self, plan: &Plan, recipe: &Recipe) -> Result<Vec<String>, Error> {
+        let mut gaps = plan.gaps.clone();
+        for (input, source) in &recipe.lookups {
+            let dropped = self.catalog.read(|v| v.dropped(source, recipe.input_snapshot))?;
+            gaps.extend(dropped.last().map(|d| format!("lookup {input} is not whole: {d}")));
+        }
+        Ok(gaps)
+    }
+
+    /// Loads and compiles what a recipe names. With `masked`, SQL does not see the payloads of the windowed sources.
+    pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset, hull: Window, masked: bool) -> Result<Prepared, Error> {
         let (raw, moved) = self.raw_inputs(&recipe, hull)?;
-        let fields = raw[0].table.fields();
+        let mut fields = raw[0].table.fields();
+        fields.retain(|f| !(masked && f.name == envelope::PAYLOAD));
         let filter = recipe.filter.as_deref().map(|sql| Filter::parse(sql, &fields)).transpose()?;
         let output = transform.descriptor().output.clone();
         let mut balances = Vec::new();
@@ -208,6 +225,7 @@ impl Workshop {
         base: SnapshotId,
         window: Option<Window>,
         partitions: &[PlannedPartition],
+        (grants, gaps): (Vec<Grant>, Vec<String>),
     ) -> Result<(Manifest, Claim), Error> {
         let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
         let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
@@ -241,6 +259,8 @@ impl Workshop {
             checksum: None,
             timings: Timings::default(),
             versions,
+            grants,
+            gaps,
             log: Vec::new(),
             error: None,
             reparse: None,
@@ -341,6 +361,12 @@ impl Attempt<'_> {
     fn go(self, manifest: &mut Manifest, progress: &dyn Progress) -> Result<(), Error> {
         let output = output_fields(&self.prepared.transform.descriptor().output);
         let base = manifest.base_snapshot;
+        // From now on the run's row keeps raw from being removed; between plan and row nothing did.
+        for source in manifest.recipe.sources.iter().chain(manifest.recipe.lookups.values()) {
+            if let Some(removed) = self.workshop.catalog.read(|v| v.dropped_since(source, base))? {
+                return Err(Error::RawMoved { source_name: source.clone(), removed: Box::new(removed) });
+            }
+        }
         let (target, published) = self.workshop.catalog.read(|v| target(&v, &self.dataset.name, &output, base))?;
         let folder = staging(&manifest.run.to_string());
         let options = &self.workshop.options;
@@ -512,9 +538,6 @@ fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe
 fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (String, Option<String>)> {
     let columns = source.raw_fields();
     for field in fields {
-        if field.name == envelope::PAYLOAD && source.columns.iter().any(|c| c.mask.is_some()) {
-            return Err((format!("input {input:?} asks for {}, which would show what source {} masks", field.name, source.name), None));
-        }
         let place = format!("input {input:?} of the transform asks for {field}");
         let Some(column) = columns.iter().find(|c| c.name == field.name) else {
             let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str()))

@@ -1,0 +1,398 @@
+//! What is removed, and what must stay: versions of published partitions, dropped raw, expired snapshots.
+//! Never touches bytes: `gc` removes them after the commit. A snapshot that would miss a file goes with it.
+//! Reads stand on [`View`], the removal on [`Commit`]; rows are never judged by the age of a file.
+
+use super::{CatalogError, Commit, DatasetRow, Record, SLOT_US, StateWrite, Table, View};
+use crate::{
+    id::{RunId, SnapshotId},
+    manifest::{Manifest, Status},
+    time::{EventTime, IngestTime},
+    window::Window,
+};
+use rusqlite::{OptionalExtension, params};
+use std::fmt;
+
+/// A data file of a table that no reader of the latest snapshot sees.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EndedFile {
+    /// Its id.
+    pub id: i64,
+    /// Its path, relative to the warehouse.
+    pub path: String,
+    /// Its rows.
+    pub rows: i64,
+    /// Its size.
+    pub bytes: i64,
+    /// The snapshot that added it.
+    pub begin: SnapshotId,
+    /// The first snapshot that does not show it any more.
+    pub end: SnapshotId,
+}
+
+/// What one run or rollback left for one partition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Version {
+    /// The partition's name.
+    pub partition: String,
+    /// Its first instant.
+    pub start: EventTime,
+    /// The run.
+    pub run: RunId,
+    /// Paths of its files, relative to the warehouse.
+    pub paths: Vec<String>,
+}
+
+/// A file to be removed, with what is written down of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RemovedFile {
+    /// version, raw or rejects.
+    pub kind: &'static str,
+    /// The dataset or the source.
+    pub name: String,
+    /// The partition of a version.
+    pub partition: Option<String>,
+    /// The run of a version.
+    pub run: Option<RunId>,
+    /// Its id in the catalog.
+    pub id: i64,
+    /// Its path, relative to the warehouse.
+    pub path: String,
+    /// Its rows.
+    pub rows: i64,
+    /// Its size.
+    pub bytes: i64,
+    /// First and last snapshot whose rows it holds.
+    pub snapshots: (SnapshotId, SnapshotId),
+    /// First and last event time of a raw file.
+    pub events: Option<(EventTime, EventTime)>,
+    /// Why: `keep 2`, `raw_keep = 400d`.
+    pub reason: String,
+}
+
+/// A file that was removed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Removed {
+    /// Its path, relative to the warehouse.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+    /// When.
+    pub at: IngestTime,
+    /// Who asked for it.
+    pub operator: String,
+}
+
+/// Event times of which raw records were dropped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Dropped {
+    /// The source.
+    pub source: String,
+    /// The event times, in whole quarters of an hour.
+    pub window: Window,
+    /// Why: `raw_keep = 400d`.
+    pub reason: String,
+    /// When the last of them were dropped.
+    pub at: IngestTime,
+    /// Who asked for it.
+    pub operator: String,
+}
+
+impl fmt::Display for Dropped {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (from, to) = self.window.bounds_text();
+        write!(f, "raw of {} from {from} to {to} was removed on {} by retention ({}, {})", self.source, self.at, self.reason, self.operator)
+    }
+}
+
+/// A run that keeps things from being removed.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Its manifest, with its partitions.
+    pub manifest: Manifest,
+}
+
+impl Holder {
+    /// Returns whether a process is at it.
+    pub fn is_running(&self) -> bool {
+        self.manifest.status == Status::Running
+    }
+
+    /// Returns whether it reads raw records of `source`.
+    pub fn reads(&self, source: &str) -> bool {
+        self.manifest.recipe.sources.iter().any(|s| s == source) || self.manifest.recipe.lookups.values().any(|l| l == source)
+    }
+}
+
+impl View<'_> {
+    /// Returns whether that snapshot can still be read.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn has_snapshot(&self, at: SnapshotId) -> Result<bool, CatalogError> {
+        Ok(self.connection.query_row("SELECT count(*) FROM ducklake_snapshot WHERE snapshot_id = ?1", [at.0], |r| r.get::<_, i64>(0))? > 0)
+    }
+
+    /// Returns all snapshots up to `at`, oldest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn snapshots(&self, at: SnapshotId) -> Result<Vec<SnapshotId>, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT snapshot_id FROM ducklake_snapshot WHERE snapshot_id <= ?1 ORDER BY 1")?;
+        let rows = statement.query_map([at.0], |r| r.get(0).map(SnapshotId))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns all datasets that were ever published.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn all_datasets(&self) -> Result<Vec<DatasetRow>, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone FROM restitch_dataset ORDER BY 1")?;
+        let rows = statement.query_map([], super::state::dataset_row)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the runs that are running, staged or rejected, with their partitions.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn holders(&self) -> Result<Vec<Holder>, CatalogError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT run_id FROM restitch_run WHERE status IN ('running', 'staged', 'rejected') ORDER BY run_id")?;
+        let runs = statement.query_map([], |r| r.get(0).map(RunId))?.collect::<Result<Vec<_>, _>>()?;
+        let mut holders = Vec::new();
+        for run in runs {
+            if let Some(row) = self.run(run)? {
+                holders.push(Holder { manifest: Manifest { partitions: self.run_partitions(run)?, ..row.manifest } });
+            }
+        }
+        Ok(holders)
+    }
+
+    /// Returns what each published run left of each partition of `dataset`: by partition, the newest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn versions(&self, dataset: &str) -> Result<Vec<Version>, CatalogError> {
+        let sql = "SELECT p.partition, p.start_us, p.run_id, f.path FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
+                   LEFT JOIN restitch_run_file f ON f.run_id = p.run_id AND f.partition = p.partition
+                   WHERE r.dataset = ?1 AND r.status = 'published' ORDER BY p.start_us, p.partition, r.published_snapshot DESC, f.path";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query([dataset])?;
+        let mut versions: Vec<Version> = Vec::new();
+        while let Some(r) = rows.next()? {
+            let (partition, start, run): (String, i64, i64) = (r.get(0)?, r.get(1)?, r.get(2)?);
+            let path: Option<String> = r.get(3)?;
+            match versions.last_mut() {
+                Some(v) if v.run.0 == run && v.partition == partition => v.paths.extend(path),
+                _ => versions.push(Version { partition, start: EventTime(start), run: RunId(run), paths: path.into_iter().collect() }),
+            }
+        }
+        Ok(versions)
+    }
+
+    /// Returns the files of `table` that have ended.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn ended_files(&self, table: &Table) -> Result<Vec<EndedFile>, CatalogError> {
+        let sql = "SELECT data_file_id, path, record_count, file_size_bytes, begin_snapshot, end_snapshot FROM ducklake_data_file
+                   WHERE table_id = ?1 AND end_snapshot IS NOT NULL AND path_is_relative <> 0 ORDER BY data_file_id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([table.id], |r| {
+            Ok(EndedFile {
+                id: r.get(0)?,
+                path: format!("{}{}", table.folder, r.get::<_, String>(1)?),
+                rows: r.get(2)?,
+                bytes: r.get(3)?,
+                begin: SnapshotId(r.get(4)?),
+                end: SnapshotId(r.get(5)?),
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the removal of the file at `path`, if it was removed.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn removed(&self, path: &str) -> Result<Option<Removed>, CatalogError> {
+        let sql = "SELECT path, reason, at_us, operator FROM restitch_removed WHERE path = ?1 ORDER BY id DESC LIMIT 1";
+        let row = |r: &rusqlite::Row| Ok(Removed { path: r.get(0)?, reason: r.get(1)?, at: IngestTime(r.get(2)?), operator: r.get(3)? });
+        Ok(self.connection.prepare_cached(sql)?.query_row([path], row).optional()?)
+    }
+
+    /// Returns the files that were removed from the catalog and whose bytes may still be there: id of the removal, path, size.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn unremoved(&self) -> Result<Vec<(i64, String, i64)>, CatalogError> {
+        let mut statement = self.connection.prepare_cached("SELECT id, path, bytes FROM restitch_removed WHERE gone = 0 ORDER BY id")?;
+        let rows = statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the event times of which raw records of `source`, landed up to the snapshot `at`, were dropped: in order of time, without overlap.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn dropped(&self, source: &str, at: SnapshotId) -> Result<Vec<Dropped>, CatalogError> {
+        let sql = format!(
+            "SELECT s.slot_us, r.reason, max(r.at_us), r.operator FROM restitch_removed r
+             JOIN restitch_slot s ON s.source = r.name AND s.slot_us > r.first_event_us - {SLOT_US} AND s.slot_us <= r.last_event_us
+               AND s.snapshot_id BETWEEN r.first_snapshot AND r.last_snapshot
+             WHERE r.kind = 'raw' AND r.name = ?1 AND r.first_snapshot <= ?2 AND s.snapshot_id <= ?2 GROUP BY s.slot_us ORDER BY s.slot_us"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![source, at.0])?;
+        let mut dropped: Vec<Dropped> = Vec::new();
+        while let Some(r) = rows.next()? {
+            let (start, reason, at, operator): (i64, String, i64, String) = (r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?);
+            let end = EventTime(start + SLOT_US);
+            let Ok(slot) = Window::new(EventTime(start), end) else { continue };
+            match dropped.last_mut() {
+                Some(d) if d.window.end().0 == start && (&d.reason, d.at.0, &d.operator) == (&reason, at, &operator) => {
+                    d.window = Window::new(d.window.start(), end).unwrap_or(slot);
+                }
+                _ => dropped.push(Dropped { source: source.into(), window: slot, reason, at: IngestTime(at), operator }),
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Returns what [`View::dropped`] does, for several sources together.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn dropped_of(&self, sources: &[String], at: SnapshotId) -> Result<Vec<Dropped>, CatalogError> {
+        let mut all = Vec::new();
+        for source in sources {
+            all.extend(self.dropped(source, at)?);
+        }
+        all.sort_by_key(|d| (d.window.start(), d.window.end()));
+        let mut apart: Vec<Dropped> = Vec::new();
+        for d in all {
+            let from = apart.last().map_or(d.window.start(), |l| l.window.end().max(d.window.start()));
+            if let Ok(window) = Window::new(from, d.window.end()) {
+                apart.push(Dropped { window, ..d });
+            }
+        }
+        Ok(apart)
+    }
+
+    /// Returns the newest drop of raw records of `source` after the snapshot `since`, if there is one.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn dropped_since(&self, source: &str, since: SnapshotId) -> Result<Option<Removed>, CatalogError> {
+        let sql = "SELECT path, reason, at_us, operator FROM restitch_removed WHERE kind = 'raw' AND name = ?1 AND snapshot_id > ?2 ORDER BY id DESC LIMIT 1";
+        let row = |r: &rusqlite::Row| Ok(Removed { path: r.get(0)?, reason: r.get(1)?, at: IngestTime(r.get(2)?), operator: r.get(3)? });
+        Ok(self.connection.query_row(sql, params![source, since.0], row).optional()?)
+    }
+
+    /// Returns the snapshots whose ingests landed records of `source` (not only rejects).
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn landing_snapshots(&self, source: &str) -> Result<Vec<SnapshotId>, CatalogError> {
+        let sql = "SELECT DISTINCT snapshot_id FROM restitch_file WHERE source = ?1 AND records > 0 ORDER BY 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([source], |r| r.get(0).map(SnapshotId))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+/// Returns the drop that cuts into `window`, if one does; `dropped` is in order of time.
+pub(crate) fn cuts(dropped: &[Dropped], window: Window) -> Option<&Dropped> {
+    dropped.get(dropped.partition_point(|d| d.window.end() <= window.start())).filter(|d| d.window.start() < window.end())
+}
+
+impl Commit<'_> {
+    /// Removes ended files from the catalog, with the snapshots that would miss them, and writes down what was removed.
+    /// Ended files that stay and that no snapshot shows any more are held.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn retire(&mut self, files: &[RemovedFile], expired: &[SnapshotId], at: IngestTime, operator: &str) -> Result<(), CatalogError> {
+        let data = self.view().data_path().to_owned();
+        let snapshot = self.snapshot().0;
+        let c = self.connection();
+        {
+            let mut insert = c.prepare_cached(
+                "INSERT INTO restitch_removed(kind, name, partition, run_id, path, rows, bytes, first_snapshot, last_snapshot, first_event_us, last_event_us, reason, snapshot_id, at_us, operator)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+            )?;
+            for f in files {
+                insert.execute(params![
+                    f.kind,
+                    f.name,
+                    f.partition,
+                    f.run.map(|r| r.0),
+                    f.path,
+                    f.rows,
+                    f.bytes,
+                    f.snapshots.0.0,
+                    f.snapshots.1.0,
+                    f.events.map(|e| e.0.0),
+                    f.events.map(|e| e.1.0),
+                    f.reason,
+                    snapshot,
+                    at.0,
+                    operator
+                ])?;
+                c.prepare_cached("DELETE FROM restitch_hold WHERE data_file_id = ?1")?.execute([f.id])?;
+                for table in FILE_TABLES {
+                    c.prepare_cached(&format!("DELETE FROM {table} WHERE data_file_id = ?1"))?.execute([f.id])?;
+                }
+                // Any DuckDB may do what a death keeps us from doing.
+                let below = f.path.strip_prefix(&data).unwrap_or(&f.path);
+                c.prepare_cached("INSERT INTO ducklake_files_scheduled_for_deletion VALUES (?1, ?2, 1, ?3)")?.execute(params![
+                    f.id,
+                    below,
+                    super::sql_time(at)
+                ])?;
+            }
+            for s in expired {
+                c.prepare_cached("DELETE FROM ducklake_snapshot WHERE snapshot_id = ?1")?.execute([s.0])?;
+                c.prepare_cached("DELETE FROM ducklake_snapshot_changes WHERE snapshot_id = ?1")?.execute([s.0])?;
+            }
+        }
+        c.execute(
+            "INSERT OR IGNORE INTO restitch_hold SELECT f.data_file_id, f.path FROM ducklake_data_file f JOIN restitch_dataset d ON d.table_id = f.table_id
+             WHERE f.end_snapshot IS NOT NULL AND NOT EXISTS
+               (SELECT 1 FROM ducklake_snapshot s WHERE s.snapshot_id >= f.begin_snapshot AND s.snapshot_id < f.end_snapshot)",
+            [],
+        )?;
+        Ok(())
+    }
+}
+
+/// The DuckLake tables that say something of one data file.
+const FILE_TABLES: [&str; 5] =
+    ["ducklake_file_column_stats", "ducklake_file_variant_stats", "ducklake_file_partition_value", "ducklake_delete_file", "ducklake_data_file"];
+
+impl Record<'_> {
+    /// Writes that the bytes of these removals are gone.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_gone(&self, removals: &[(i64, String)], data_path: &str) -> Result<(), CatalogError> {
+        let c = self.connection();
+        for (id, path) in removals {
+            c.prepare_cached("UPDATE restitch_removed SET gone = 1 WHERE id = ?1")?.execute([id])?;
+            let below = path.strip_prefix(data_path).unwrap_or(path);
+            c.prepare_cached("DELETE FROM ducklake_files_scheduled_for_deletion WHERE path = ?1 AND path_is_relative <> 0")?.execute([below])?;
+        }
+        Ok(())
+    }
+
+    /// Writes down that somebody reads payloads of masked sources by SQL.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_payload_read(&self, at: IngestTime, operator: &str, tables: &str, reason: &str, sql: &str) -> Result<(), CatalogError> {
+        let insert = "INSERT INTO restitch_payload_read(at_us, operator, tables, reason, sql) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.connection().execute(insert, params![at.0, operator, tables, reason, sql])?;
+        Ok(())
+    }
+}

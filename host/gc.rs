@@ -1,0 +1,411 @@
+//! What nobody needs any more: old versions of published partitions, raw past its retention, and the snapshots with them.
+//! Never judges by the age of a file and never takes what a run still needs; says what goes before it goes.
+//! After `publish`. The catalog lets go first, then the bytes go; what a death leaves, the next collection ends.
+
+use crate::{
+    catalog::{Catalog, CatalogError, Dropped, Holder, LiveFile, RemovedFile, Slot, View},
+    config::{Project, Source},
+    id::{RunId, SnapshotId},
+    schema::envelope,
+    store::{GATE, Store, StoreError},
+    time::{EventTime, IngestTime, parse},
+    window::{Calendar, Grain},
+};
+use chrono_tz::Tz;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Why nothing was removed.
+#[derive(Debug, thiserror::Error)]
+pub enum GcError {
+    /// The catalog refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The folder refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was shown is not what would go now.
+    #[error("the warehouse changed after it was looked at; nothing was removed")]
+    Changed,
+}
+
+/// What could go, and what has to stay.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Garbage {
+    /// Files to be removed: versions by dataset and partition, then raw and rejects by source.
+    pub files: Vec<RemovedFile>,
+    /// Snapshots that would miss one of them.
+    pub expired: Vec<SnapshotId>,
+    /// Files of an earlier collection whose bytes may still be there: id, path, size.
+    pub left: Vec<(i64, String, i64)>,
+    /// What is old enough and stays all the same.
+    pub kept: Vec<Kept>,
+}
+
+/// Something that is old enough and stays.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    /// The dataset or the source.
+    pub name: String,
+    /// How many versions or files.
+    pub count: u64,
+    /// What needs them.
+    pub why: String,
+}
+
+/// What a collection did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Collected {
+    /// What went.
+    pub garbage: Garbage,
+    /// The snapshot that it made; `None` if only bytes were left to remove.
+    pub snapshot: Option<SnapshotId>,
+    /// Files whose bytes wait for somebody who may be reading them.
+    pub waiting: u64,
+}
+
+impl Garbage {
+    /// Returns whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty() && self.left.is_empty()
+    }
+}
+
+/// Returns what could go: of each partition the versions before the last `keep` (none, without a number), and raw by the sources' retention.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn look(view: &View, at: SnapshotId, project: &Project, keep: Option<u64>) -> Result<Garbage, CatalogError> {
+    let mut garbage = Garbage { left: view.unremoved()?, ..Garbage::default() };
+    let holders = view.holders()?;
+    let mut ranges: Vec<(SnapshotId, SnapshotId)> = Vec::new();
+    if let Some(keep) = keep {
+        old_versions(view, at, &holders, keep.max(1), &mut garbage, &mut ranges)?;
+    }
+    for source in project.sources.values().filter(|s| s.raw_keep.is_some()) {
+        old_raw(view, at, project, source, &holders, &mut garbage, &mut ranges)?;
+    }
+    if !ranges.is_empty() {
+        // A snapshot without one of its files would show fewer rows than there were.
+        garbage.expired = view.snapshots(at)?.into_iter().filter(|s| ranges.iter().any(|(b, e)| b <= s && s < e)).collect();
+    }
+    Ok(garbage)
+}
+
+/// Finds versions of published partitions that `keep` leaves out.
+fn old_versions(
+    view: &View,
+    at: SnapshotId,
+    holders: &[Holder],
+    keep: u64,
+    garbage: &mut Garbage,
+    ranges: &mut Vec<(SnapshotId, SnapshotId)>,
+) -> Result<(), CatalogError> {
+    for dataset in view.all_datasets()? {
+        let Some(table) = view.table(&dataset.name, at)? else { continue };
+        let ended: HashMap<String, _> = view.ended_files(&table)?.into_iter().map(|f| (f.path.clone(), f)).collect();
+        let of_dataset = || holders.iter().filter(|h| h.manifest.recipe.dataset == dataset.name);
+        let running = of_dataset().find(|h| h.is_running()).map(|h| format!("{} is at work", h.manifest.run));
+        let mut compared: HashMap<(RunId, &str), RunId> = HashMap::new();
+        for h in of_dataset() {
+            compared.extend(h.manifest.partitions.iter().filter_map(|p| Some(((p.prior_run?, p.partition.as_str()), h.manifest.run))));
+        }
+        let mut kept: BTreeMap<String, u64> = BTreeMap::new();
+        let (mut partition, mut rank) = (String::new(), 0);
+        for version in view.versions(&dataset.name)? {
+            rank = if version.partition == partition { rank + 1 } else { 0 };
+            partition = version.partition.clone();
+            let files: Vec<_> = version.paths.iter().filter_map(|p| ended.get(p)).collect();
+            if rank < keep || files.is_empty() {
+                continue;
+            }
+            let why = running.clone().or_else(|| compared.get(&(version.run, partition.as_str())).map(|run| format!("{run} was compared with it")));
+            if let Some(why) = why {
+                *kept.entry(why).or_default() += 1;
+                continue;
+            }
+            for f in files {
+                ranges.push((f.begin, f.end));
+                garbage.files.push(RemovedFile {
+                    kind: "version",
+                    name: dataset.name.clone(),
+                    partition: Some(partition.clone()),
+                    run: Some(version.run),
+                    id: f.id,
+                    path: f.path.clone(),
+                    rows: f.rows,
+                    bytes: f.bytes,
+                    snapshots: (f.begin, SnapshotId(f.end.0 - 1)),
+                    events: None,
+                    reason: format!("keep {keep}"),
+                });
+            }
+        }
+        garbage.kept.extend(kept.into_iter().map(|(why, count)| Kept { name: dataset.name.clone(), count, why }));
+    }
+    Ok(())
+}
+
+/// The partitions of one dataset, as far as raw records may still be wanted for them.
+struct Wanting {
+    name: String,
+    calendar: Calendar,
+    declared: bool,
+    /// Newest ingest of any of its sources that the partition has to be built for: with records of it, or with records that left it.
+    newest: HashMap<EventTime, SnapshotId>,
+    /// The version of the warehouse that the published rows were computed from.
+    read: HashMap<EventTime, SnapshotId>,
+}
+
+impl Wanting {
+    /// Returns why records of this quarter of an hour are still wanted, if they are.
+    fn wants(&self, slot: EventTime) -> Option<String> {
+        for instant in [slot, EventTime(slot.0 + crate::catalog::SLOT_US - 1)] {
+            let window = self.calendar.at(instant);
+            let newest = self.newest.get(&window.start()).copied().unwrap_or(SnapshotId(0));
+            let name = || self.calendar.name(&window);
+            match self.read.get(&window.start()) {
+                Some(read) if newest > *read => return Some(format!("{} of {} does not have all of its records yet", name(), self.name)),
+                None if self.declared => return Some(format!("{} of {} is not built yet", name(), self.name)),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+/// Finds raw files past their retention.
+fn old_raw(
+    view: &View,
+    at: SnapshotId,
+    project: &Project,
+    source: &Source,
+    holders: &[Holder],
+    garbage: &mut Garbage,
+    ranges: &mut Vec<(SnapshotId, SnapshotId)>,
+) -> Result<(), CatalogError> {
+    let (Some(raw_keep), Some(mark), Some(table)) = (source.raw_keep, view.watermark(&source.name)?, view.table(&source.table(), at)?) else {
+        return Ok(());
+    };
+    // What repair may still be asked for stays in any case.
+    let mut cutoff = raw_keep.before(mark.value.0, source.time_zone).min(mark.cutoffs.approval);
+    for dataset in project.datasets_of(&source.name).filter(|d| d.inputs.len() > 1) {
+        // Another source may be behind, and the dataset is as far as that one.
+        cutoff = cutoff.min(view.joint(&dataset.name)?.map_or(EventTime(i64::MIN), |s| s.cutoffs.approval));
+    }
+    let reason = format!("raw_keep = {raw_keep}");
+    let slots = view.slots(std::slice::from_ref(&source.name), at)?;
+    let wanting = wanting(view, at, project, source)?;
+    let files = view.files(&table, at, table.column_id(envelope::EVENT_TIME))?;
+    let mut kept: BTreeMap<String, u64> = BTreeMap::new();
+    let mut gone: HashSet<i64> = HashSet::new();
+    for file in &files {
+        let Some(events) = bounds(file).filter(|(_, last)| *last < cutoff) else { continue };
+        if let Some(why) = needs(holders, source, file).or_else(|| wanted(&wanting, &slots, file, events)) {
+            *kept.entry(why).or_default() += 1;
+            continue;
+        }
+        gone.insert(file.id);
+        ranges.push((file.begin, SnapshotId(at.0 + 1)));
+        garbage.files.push(removed_raw("raw", source, file, Some(events), &reason));
+    }
+    garbage.kept.extend(kept.into_iter().map(|(why, count)| Kept { name: source.name.clone(), count, why }));
+    if gone.is_empty() && view.dropped(&source.name, at)?.is_empty() {
+        return Ok(());
+    }
+    let left: BTreeSet<SnapshotId> = files.iter().filter(|f| !gone.contains(&f.id)).map(|f| f.begin).collect();
+    old_rejects(view, at, source, &left, &reason, garbage, ranges)
+}
+
+/// Rejects have no event time: they go with the raw records of their ingest, and where it landed none, with those of all ingests before it.
+fn old_rejects(
+    view: &View,
+    at: SnapshotId,
+    source: &Source,
+    left: &BTreeSet<SnapshotId>,
+    reason: &str,
+    garbage: &mut Garbage,
+    ranges: &mut Vec<(SnapshotId, SnapshotId)>,
+) -> Result<(), CatalogError> {
+    let Some(table) = view.table(&source.reject_table(), at)? else { return Ok(()) };
+    let landed: HashSet<SnapshotId> = view.landing_snapshots(&source.name)?.into_iter().collect();
+    let oldest = left.first().copied();
+    for file in view.files(&table, at, None)? {
+        let last = file.partial_max.unwrap_or(file.begin);
+        let stays = left.range(file.begin..=last).next().is_some();
+        let alone = !landed.iter().any(|s| (file.begin..=last).contains(s));
+        if stays || (alone && oldest.is_some_and(|o| o < last)) || (alone && oldest.is_none()) {
+            continue;
+        }
+        ranges.push((file.begin, SnapshotId(at.0 + 1)));
+        garbage.files.push(removed_raw("rejects", source, &file, None, reason));
+    }
+    Ok(())
+}
+
+fn removed_raw(kind: &'static str, source: &Source, f: &LiveFile, events: Option<(EventTime, EventTime)>, reason: &str) -> RemovedFile {
+    RemovedFile {
+        kind,
+        name: source.name.clone(),
+        partition: None,
+        run: None,
+        id: f.id,
+        path: f.path.clone(),
+        rows: f.rows,
+        bytes: f.bytes,
+        snapshots: (f.begin, f.partial_max.unwrap_or(f.begin)),
+        events,
+        reason: reason.into(),
+    }
+}
+
+fn bounds(file: &LiveFile) -> Option<(EventTime, EventTime)> {
+    let (low, high) = file.bounds.as_ref()?;
+    Some((parse(low, Tz::UTC).ok()?, parse(high, Tz::UTC).ok()?))
+}
+
+/// Returns the run that reads a raw file, or waits with rows made of it.
+fn needs(holders: &[Holder], source: &Source, file: &LiveFile) -> Option<String> {
+    let mut readers = holders.iter().filter(|h| h.reads(&source.name));
+    let reads = |h: &&Holder| h.is_running() || h.manifest.inputs.iter().any(|i| i.path == file.path);
+    readers.find(reads).map(|h| format!("{} reads it ({})", h.manifest.run, h.manifest.status.name()))
+}
+
+fn wanting(view: &View, at: SnapshotId, project: &Project, source: &Source) -> Result<Vec<Wanting>, CatalogError> {
+    let mut datasets: Vec<(String, Vec<String>, Calendar, bool)> =
+        project.datasets_of(&source.name).map(|d| (d.name.clone(), d.inputs.clone(), Calendar { grain: d.grain, zone: d.time_zone }, true)).collect();
+    for row in view.datasets(&source.name)? {
+        let calendar = Grain::parse(&row.grain).zip(row.time_zone.parse().ok()).map(|(grain, zone)| Calendar { grain, zone });
+        if let Some(calendar) = calendar.filter(|_| !datasets.iter().any(|(name, ..)| *name == row.name)) {
+            datasets.push((row.name, row.sources, calendar, false));
+        }
+    }
+    let mut wanting = Vec::new();
+    for (name, sources, calendar, declared) in datasets {
+        let read = view.published(&name, None)?.into_iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
+        let mut newest: HashMap<EventTime, SnapshotId> = HashMap::new();
+        let mut current = None;
+        for row in view.queue(&name, None)?.into_iter().filter(|q| q.snapshot <= at) {
+            let entry = newest.entry(row.window.start()).or_insert(row.snapshot);
+            *entry = row.snapshot.max(*entry);
+        }
+        for slot in view.slots(&sources, at)? {
+            for instant in [slot.start, EventTime(slot.start.0 + crate::catalog::SLOT_US - 1)] {
+                let window = current.filter(|w: &crate::window::Window| w.contains(instant)).unwrap_or_else(|| calendar.at(instant));
+                current = Some(window);
+                let entry = newest.entry(window.start()).or_insert(slot.snapshot);
+                *entry = slot.snapshot.max(*entry);
+            }
+        }
+        wanting.push(Wanting { name, calendar, declared, newest, read });
+    }
+    Ok(wanting)
+}
+
+fn wanted(wanting: &[Wanting], slots: &[Slot], file: &LiveFile, (first, last): (EventTime, EventTime)) -> Option<String> {
+    let ingests = file.begin..=file.partial_max.unwrap_or(file.begin);
+    let from = slots.partition_point(|s| s.start.0 + crate::catalog::SLOT_US <= first.0);
+    let own = slots[from..].iter().take_while(|s| s.start <= last).filter(|s| ingests.contains(&s.snapshot));
+    own.flat_map(|s| wanting.iter().filter_map(move |w| w.wants(s.start))).next()
+}
+
+/// Removes what was shown: first from the catalog, with the snapshots that would miss it, then the bytes.
+///
+/// # Errors
+/// The warehouse is not what it was when it was looked at, or cannot be written. Nothing was removed, or only bytes are left to remove.
+/// # After a crash
+/// Before the commit nothing has changed; after it the files are no longer the catalog's, and the next collection removes their bytes.
+pub fn collect(
+    store: &Store,
+    catalog: &mut Catalog,
+    project: &Project,
+    keep: Option<u64>,
+    shown: &Garbage,
+    operator: &str,
+    now: IngestTime,
+) -> Result<Collected, GcError> {
+    let _turn = store.lock("gc")?;
+    let mut snapshot = None;
+    let mut garbage = shown.clone();
+    if !shown.files.is_empty() {
+        let message = format!("gc removes {} file(s)", shown.files.len());
+        let (made, found) = catalog.commit(now, operator, &message, |commit| {
+            let base = commit.base();
+            let found = look(&commit.view(), base, project, keep)?;
+            if found.files != shown.files {
+                return Err(GcError::Changed);
+            }
+            for source in project.sources.values() {
+                for (kind, name) in [("raw", source.table()), ("rejects", source.reject_table())] {
+                    let ids: Vec<i64> = found.files.iter().filter(|f| f.kind == kind && f.name == source.name).map(|f| f.id).collect();
+                    if let Some(table) = commit.view().table(&name, base)?.filter(|_| !ids.is_empty()) {
+                        commit.end_files(&table, &ids)?;
+                    }
+                }
+            }
+            commit.retire(&found.files, &found.expired, now, operator)?;
+            Ok::<_, GcError>(found)
+        })?;
+        (snapshot, garbage) = (Some(made), found);
+    }
+    let waiting = remove_bytes(store, catalog)?;
+    Ok(Collected { garbage, snapshot, waiting })
+}
+
+/// Removes the bytes of files that the catalog has let go. Returns how many wait, because somebody may be reading them.
+fn remove_bytes(store: &Store, catalog: &mut Catalog) -> Result<u64, GcError> {
+    let (left, data_path) = catalog.read(|v| Ok::<_, CatalogError>((v.unremoved()?, v.data_path().to_owned())))?;
+    if left.is_empty() {
+        return Ok(0);
+    }
+    // Whoever opens a file from here on has seen the catalog without it; only those who came before can still want one.
+    if has_readers(store)? {
+        return Ok(left.len() as u64);
+    }
+    // Whoever looks for moved ids reads raw files under such a lock.
+    let mut turns = Vec::new();
+    for name in store.list("staging")?.iter().filter(|n| n.starts_with("ids-")).filter_map(|n| n.strip_suffix(".lock")) {
+        turns.push(store.lock(name)?);
+    }
+    let mut gone = Vec::new();
+    for (id, path, _) in left {
+        // Twice is cheap: what the catalog refers to is never touched.
+        if !catalog.read(|v| v.refers_to(&path))? {
+            store.remove(&path)?;
+        }
+        gone.push((id, path));
+    }
+    catalog.record(|r| r.put_gone(&gone, &data_path))?;
+    Ok(0)
+}
+
+/// Returns whether a living process works on a list of files that it got from the catalog and that no run says it has.
+fn has_readers(store: &Store) -> Result<bool, StoreError> {
+    let _gate = store.lock(GATE)?;
+    for owner in store.list("staging")?.iter().filter(|n| n.starts_with("query-") || n.starts_with("verify-")) {
+        if store.claim(owner)?.is_none() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns why partitions of these windows, read at `at`, cannot be computed as they were: raw of them is gone.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn missing_raw(view: &View, manifest: &crate::manifest::Manifest) -> Result<Option<Dropped>, CatalogError> {
+    let recipe = &manifest.recipe;
+    let dropped = view.dropped_of(&recipe.sources, recipe.input_snapshot)?;
+    let windows = manifest.partitions.iter().filter_map(|p| crate::window::Window::new(EventTime(p.start_us), EventTime(p.end_us)).ok());
+    for window in windows {
+        if let Some(d) = crate::catalog::cuts(&dropped, window) {
+            return Ok(Some(d.clone()));
+        }
+    }
+    for lookup in recipe.lookups.values() {
+        if let Some(d) = view.dropped(lookup, recipe.input_snapshot)?.pop() {
+            return Ok(Some(d));
+        }
+    }
+    Ok(None)
+}

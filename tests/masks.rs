@@ -1,0 +1,211 @@
+//! Masks: what a source hides is hidden on every way out, and payloads are read by somebody's word alone.
+//! Each test holds a secret, and looks for it where it must not be.
+
+use crate::{
+    interop::lake,
+    support::{Lab, ORDERS, chain},
+};
+use restitch::{
+    id::Digest,
+    manifest::Kind,
+    pipeline::{Error, ErrorKind, RunRequest},
+};
+
+const SECRET: &str = "4111222233334444";
+
+/// Orders with a card number that is hashed, a name that is redacted and a PIN that is dropped; alice may read payloads.
+fn masked() -> String {
+    let columns = "card = { type = \"string\", mask = \"sha256\" }\nname = { type = \"string\", mask = \"redact\", from = \"/who/name\" }\npin = { type = \"int64\", mask = \"drop\", default = \"0\" }\n[dataset.daily]";
+    ORDERS.replace("[dataset.daily]", columns).replace("max_rejects", "payload_readers = [\"alice\"]\nmax_rejects")
+}
+
+fn line(id: &str, card: &str) -> String {
+    format!(
+        "{{\"event_id\":\"{id}\",\"event_time\":\"2026-05-01T09:00:00Z\",\"customer_id\":\"A\",\"amount\":1,\"card\":{card},\"who\":{{\"name\":\"{SECRET}\"}},\"pin\":{SECRET}}}\n"
+    )
+}
+
+fn landed(toml: &str) -> Lab {
+    let lab = Lab::new(toml);
+    lab.land("a.jsonl", line("e1", &format!("\"{SECRET}\"")) + &line("e2", SECRET) + "{\"event_id\":\"e3\"}\n");
+    lab
+}
+
+fn as_alice(lab: &Lab, request: RunRequest) -> Result<restitch::pipeline::RunResult, Error> {
+    let mut workshop = lab.open();
+    workshop.options.operator = "alice".into();
+    workshop.run(&request, &())
+}
+
+#[test]
+fn a_query_does_not_see_the_payload_of_a_masked_source_without_a_word() {
+    let lab = landed(&masked());
+    for table in ["raw_orders", "raw_orders_rejects"] {
+        let rows = lab.open().query(&format!("select * from {table}"), None).unwrap();
+        assert!(rows.rows() > 0 && rows.schema.field_with_name("_payload").is_err(), "{table}");
+        assert_eq!(
+            lab.rows(&format!("select count(*) from information_schema.columns where table_name = '{table}' and column_name = '_payload'")),
+            ["0"]
+        );
+        let sql = format!("select \"_payload\" from {table}");
+        let e = lab.open().query(&sql, None).unwrap_err();
+        assert_eq!((e.kind(), e.kind().code()), (ErrorKind::Approval, 5), "{e}");
+        assert_eq!(e.to_string(), format!("_payload of {table} is asked for, which would show what source orders masks"));
+        assert_eq!(e.hint().as_deref(), Some("--grant-payload REASON reads it, if one of its payload_readers asks: alice"));
+        let e = lab.open().query_granted(&sql, None, Some("audit")).unwrap_err();
+        assert!(matches!(e, Error::NotReader { .. }) && e.kind().code() == 5 && e.hint().unwrap().contains("alice"), "{e}");
+        let mut workshop = lab.open();
+        workshop.options.operator = "alice".into();
+        assert!(matches!(workshop.query_granted(&sql, None, Some(" ")).unwrap_err(), Error::Usage { .. }));
+        assert!(workshop.query_granted(&sql, None, Some("audit 7")).unwrap().rows() > 0);
+    }
+    let read = lab.rows("select operator, tables, reason, sql from restitch_payload_read order by id");
+    assert_eq!(
+        read,
+        [
+            "alice raw_orders audit 7 select \"_payload\" from raw_orders",
+            "alice raw_orders_rejects audit 7 select \"_payload\" from raw_orders_rejects"
+        ]
+    );
+    // A project that no longer declares the source does not know what it masks; one that masks nothing hides nothing.
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("orders", "others")).unwrap();
+    let e = lab.open().query("select _payload from raw_orders", None).unwrap_err();
+    assert!(matches!(e, Error::Masked { .. }), "{e}");
+    assert_eq!(landed(ORDERS).rows("select count(_payload) from raw_orders"), ["2"]);
+}
+
+#[test]
+fn a_run_reads_payloads_by_a_word_that_its_manifest_keeps() {
+    let lab = landed(&masked());
+    let by_payload = RunRequest { filter: Some("_payload is not null".into()), ..Lab::request(Kind::Run, None) };
+    let e = lab.try_go(by_payload.clone()).unwrap_err();
+    assert_eq!((e.to_string().as_str(), e.kind().code()), ("the filter asks for _payload, which would show what source orders masks", 5));
+    let granted = RunRequest { grant_payload: Some("case 12".into()), ..by_payload };
+    let e = lab.try_go(granted.clone()).unwrap_err();
+    assert_eq!((e.to_string().as_str(), e.kind().code()), ("tester may not read payloads of source orders, which masks columns", 5));
+    assert_eq!(lab.rows("select count(*) from restitch_run"), ["0"]);
+    let run = as_alice(&lab, granted.clone()).unwrap().manifest.unwrap();
+    let grant = &run.grants[0];
+    assert_eq!(
+        (run.grants.len(), grant.source.as_str(), grant.column.as_str(), grant.operator.as_str(), grant.reason.as_str()),
+        (1, "orders", "_payload", "alice", "case 12")
+    );
+    assert_eq!(lab.open().show(run.run).unwrap().row.manifest.grants, run.grants);
+    // Replayed by anybody: by the word that is recorded.
+    let replayed = lab.replay(run.run).unwrap();
+    assert!(replayed.partitions[0].equal() && replayed.manifest.grants == run.grants);
+    assert_eq!(lab.open().verify(run.run, &()).unwrap().failed, Vec::<String>::new());
+    let window = Some(("2026-05-01", "2026-05-01"));
+    // A word that nothing asked for is no use; a check is held to the same rule; the hash of a payload is open.
+    let e = as_alice(&lab, RunRequest { filter: None, grant_payload: granted.grant_payload, ..Lab::request(Kind::Backfill, window) }).unwrap_err();
+    assert!(matches!(e, Error::Usage { .. }), "{e}");
+    lab.go(RunRequest { filter: Some("_payload_hash is not null".into()), ..Lab::request(Kind::Backfill, window) });
+    let toml = masked().replace("coalesce(sum(amount), 0)\", output", "count(_payload)\", output");
+    std::fs::write(lab.path("restitch.toml"), toml).unwrap();
+    let e = lab.try_go(Lab::request(Kind::Backfill, window)).unwrap_err();
+    assert!(matches!(e, Error::Masked { .. }), "{}", chain(&e));
+}
+
+#[test]
+fn a_source_that_keeps_no_payload_has_none_on_disk_and_the_same_ids() {
+    let with = landed(&masked().replace("record_id = \"event_id\"\n", ""));
+    let without = landed(&masked().replace("record_id = \"event_id\"\n", "keep_payload = false\n"));
+    let ids = "select _record_id, _payload_hash from raw_orders order by 1";
+    assert_eq!(with.rows(ids), without.rows(ids));
+    let count = |lab: &Lab, table: &str| lake(["sql", &lab.catalog(), &format!("SELECT count(_payload) AS n FROM lake.{table}")])[0]["n"].clone();
+    assert_eq!((count(&with, "raw_orders"), count(&with, "raw_orders_rejects")), (2.into(), 1.into()));
+    assert_eq!((count(&without, "raw_orders"), count(&without, "raw_orders_rejects")), (0.into(), 0.into()));
+    without.run();
+    assert_eq!(without.published(), with_run(&with));
+}
+
+fn with_run(lab: &Lab) -> Vec<String> {
+    lab.run();
+    lab.published()
+}
+
+/// Everything that the catalog holds: reasons of runs, statistics, manifests, the queue.
+fn catalog_bytes(lab: &Lab) -> Vec<u8> {
+    let wal = std::fs::read(lab.catalog() + "-wal").unwrap_or_default();
+    [std::fs::read(lab.catalog()).unwrap(), wal].concat()
+}
+
+fn holds_secret(bytes: &[u8]) -> bool {
+    bytes.windows(8).any(|w| w == &SECRET.as_bytes()[..8])
+}
+
+/// Whatever is wrong with a record: its reason, the report of the ingest, its error and the catalog do not show what is masked.
+#[test]
+fn no_reject_no_error_and_no_statistic_shows_a_masked_value() {
+    let bad_lines = [
+        format!("\"{SECRET}\""),
+        SECRET.to_owned(),
+        format!("[\"{SECRET}\"]"),
+        format!("{{\"card\":\"{SECRET}"),
+        format!("{{\"card\":\"{SECRET}\",}}"),
+        format!("{{\"card\":\"{SECRET}\" \"x\"}}"),
+        format!("{{\"card\":{SECRET}x}}"),
+        format!("{{\"card\":\"{SECRET}\",\"card\":\"{SECRET}\"}}"),
+        line("b1", &format!("[\"{SECRET}\"]")),
+        line("b2", &format!("{{\"number\":\"{SECRET}\"}}")),
+        line("b3", &format!("\"{SECRET}\\ud800\"")),
+        line("b4", "null").replace("\"who\":{\"name\"", &format!("\"who\":{{\"name\":\"{SECRET}\",\"name\"")),
+        line("b5", "null").replace(&format!("\"{SECRET}\"}}"), &format!("[\"{SECRET}\"]}}")),
+    ];
+    let text: String = bad_lines.iter().map(|l| format!("{}\n", l.trim_end())).collect();
+    let rejected = |lab: &Lab, text: &str, at_least: u64| {
+        let report = lab.land("bad", text);
+        assert!(report.files[0].rejects >= at_least, "{}", report.files[0].rejects);
+        let reasons = lab.rows("select _reason from raw_orders_rejects").join("\n");
+        assert!(!holds_secret(reasons.as_bytes()), "{reasons}");
+        assert!(!holds_secret(format!("{report:?}").as_bytes()), "{report:?}");
+        let strict = lab.open().ingest(
+            "orders",
+            &[{
+                let path = lab.path("again");
+                std::fs::write(&path, format!("{text}\n")).unwrap();
+                path
+            }],
+            Some(restitch::config::MaxRejects::Rows(0)),
+            &(),
+        );
+        let e = strict.unwrap_err();
+        assert!(!holds_secret(format!("{} {:?}", chain(&e), e.hint()).as_bytes()), "{} {:?}", chain(&e), e.hint());
+        assert!(!holds_secret(&catalog_bytes(lab)), "the catalog");
+    };
+    rejected(&landed(&masked()), &text, bad_lines.len() as u64 - 1);
+    let csv = masked().replace("\"jsonl\"", "\"csv\"").replace(", from = \"/who/name\"", "");
+    let lab = Lab::new(&csv);
+    let good = format!("e1,2026-05-01T09:00:00Z,A,1,{SECRET},{SECRET},{SECRET}\n");
+    let rows = [
+        format!("e2,2026-05-01T09:00:00Z,A,1,\"{SECRET}\"{SECRET},x,1\n"),
+        format!("e3,2026-05-01T09:00:00Z,A,1,{SECRET}\n"),
+        format!("e4,2026-05-01T09:00:00Z,A,1,{SECRET},{SECRET},{SECRET},{SECRET}\n"),
+        format!("e5,2026-05-01T09:00:00Z,A,1,\"{SECRET}"),
+    ];
+    rejected(&lab, &format!("event_id,event_time,customer_id,amount,card,name,pin\n{good}{}", rows.concat()), 4);
+    // What a run writes down, and what is told of a partition, does not show it either.
+    let lab = landed(&masked());
+    let run = lab.run();
+    let why = lab.open().why("daily", "2026-05-01").unwrap();
+    let shown = lab.open().show(run.run).unwrap();
+    assert!(!holds_secret(format!("{why:?} {shown:?} {run:?}").as_bytes()));
+    assert!(!holds_secret(&catalog_bytes(&lab)));
+    assert_eq!(lab.rows("select distinct name, pin from raw_orders"), ["*** null"]);
+}
+
+/// Keys, filters and ids see what is stored: the masked value.
+#[test]
+fn dedup_filters_and_ids_see_the_masked_value() {
+    let hash = Digest::of(SECRET.as_bytes()).to_string();
+    let toml = masked().replace("record_id = \"event_id\"", "record_id = \"card\"").replace("[\"event_id\"], keep", "[\"card\"], keep");
+    let lab = landed(&toml);
+    assert_eq!(lab.rows("select distinct _record_id, card from raw_orders"), [format!("{hash} {hash}")]);
+    let with = |filter: String| {
+        let request = RunRequest { filter: Some(filter), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) };
+        lab.go(request).manifest.unwrap().partitions.remove(0)
+    };
+    assert_eq!(with(format!("card = '{SECRET}' or name = '{SECRET}' or pin = {SECRET}")).records, 0);
+    let seen = with(format!("card = '{hash}' and name = '***' and pin is null"));
+    assert_eq!((seen.records, seen.duplicates), (2, 1));
+}

@@ -1,0 +1,408 @@
+//! Retention: old versions and raw past its time go, and what a rollback, a replay or a reader still needs does not.
+//! Reachability decides, never the age of a file; DuckDB reads and cleans the same catalog afterwards.
+
+use crate::{
+    interop::{lake, try_lake},
+    support::{Lab, ORDERS, chain, order},
+};
+use restitch::{
+    gc::{Collected, Garbage},
+    id::{RunId, SnapshotId},
+    manifest::{Kind, Manifest, Mode},
+    pipeline::{Error, ErrorKind, RunRequest},
+    plan::PlanError,
+    publish::PublishError,
+    store::Faults,
+};
+use std::{
+    collections::BTreeSet,
+    panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
+    time::{Duration, SystemTime},
+};
+
+const DAY: &str = "2026-05-01";
+
+fn garbage(lab: &Lab, keep: Option<u64>) -> Garbage {
+    lab.open().garbage(keep).unwrap()
+}
+
+fn gc(lab: &Lab, keep: Option<u64>) -> Collected {
+    let shown = garbage(lab, keep);
+    lab.open().collect(keep, &shown).unwrap_or_else(|e| panic!("{}", chain(&e)))
+}
+
+/// Case 35: one partition, four versions with the total 1, 3, 6, 10.
+fn four_versions() -> (Lab, Vec<Manifest>) {
+    let lab = Lab::new(ORDERS);
+    let runs = (1..=4).map(|n| {
+        lab.land(&format!("{n}.jsonl"), order(&format!("e{n}"), "2026-05-01T09:00:00Z", "A", &n.to_string()));
+        lab.backfill(DAY, DAY)
+    });
+    let runs = runs.collect();
+    (lab, runs)
+}
+
+fn total(lab: &Lab, at: Option<SnapshotId>) -> Vec<String> {
+    lab.rows_at("select total from daily", at)
+}
+
+/// The file names below a folder.
+fn files(folder: &Path) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => found.extend(files(&path)),
+            false => drop(found.insert(path.file_name().unwrap().to_string_lossy().into_owned())),
+        }
+    }
+    found
+}
+
+fn make_old(folder: &Path) {
+    let then = SystemTime::UNIX_EPOCH + Duration::from_secs(978_307_200);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            make_old(&path);
+        } else {
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(then).unwrap();
+        }
+    }
+}
+
+/// Case 35, with its numbers.
+#[test]
+fn after_four_versions_and_keep_two_three_and_four_read_and_one_is_refused() {
+    let (lab, runs) = four_versions();
+    let published: Vec<SnapshotId> = runs.iter().map(|m| m.published_snapshot.unwrap()).collect();
+    assert!(garbage(&lab, None).is_empty(), "without a number nothing published goes");
+    make_old(&lab.path("warehouse/data"));
+    let raw = files(&lab.path("warehouse/data/main/raw_orders"));
+    let done = gc(&lab, Some(2));
+    let gone: Vec<_> = done.garbage.files.iter().map(|f| f.run.unwrap()).collect();
+    assert_eq!(gone, [runs[1].run, runs[0].run]);
+    assert_eq!(files(&lab.path("warehouse/data/main/raw_orders")), raw, "raw is not gc's to judge here");
+    assert_eq!(files(&lab.path("warehouse/data/main/daily")).len(), 2);
+    // Versions 3 and 4 read, here and in DuckDB; 1 and 2 say that they are gone.
+    assert_eq!(
+        (total(&lab, Some(published[2])), total(&lab, Some(published[3])), total(&lab, None)),
+        (vec!["6.00".into()], vec!["10.00".into()], vec!["10.00".into()])
+    );
+    for (i, snapshot) in published.iter().enumerate() {
+        let sql = format!("SELECT total FROM lake.daily AT (VERSION => {snapshot})");
+        match try_lake(["sql", &lab.catalog(), &sql]) {
+            Ok(rows) => assert!(i >= 2 && rows[0]["total"] == ["1.00", "3.00", "6.00", "10.00"][i], "{i}: {rows:?}"),
+            Err(e) => assert!(i < 2 && e.contains("No snapshot found"), "{i}: {e}"),
+        }
+    }
+    let e = lab.open().query("select * from daily", Some(published[0])).unwrap_err();
+    assert!(matches!(e, Error::Expired { .. }) && e.kind() == ErrorKind::Usage, "{e}");
+    // A rollback to 1 is refused before anything changes, with the file and who removed it.
+    let before = lab.rows("select (select max(snapshot_id) from ducklake_snapshot), (select count(*) from restitch_run)");
+    let e = lab.open().rollback(runs[1].run, true, None).unwrap_err();
+    assert!(matches!(&e, Error::Publish(PublishError::Removed { .. })), "{e}");
+    for part in [&runs[0].partitions[0].files[0].path, "by gc (keep 2, tester)", "2026-06-01T00:00:00Z"] {
+        assert!(e.to_string().contains(part), "{e}");
+    }
+    assert_eq!(lab.rows("select (select max(snapshot_id) from ducklake_snapshot), (select count(*) from restitch_run)"), before);
+    // A rollback to 3 works; the old runs can still be proven, since raw is whole.
+    lab.open().rollback(runs[3].run, false, None).unwrap();
+    assert_eq!(total(&lab, None), ["6.00"]);
+    assert!(lab.replay(runs[0].run).unwrap().partitions[0].equal());
+    assert_eq!(lab.open().verify(runs[2].run, &()).unwrap().failed, Vec::<String>::new());
+    assert!(garbage(&lab, Some(3)).is_empty(), "what is gone does not count, and is not offered twice");
+}
+
+/// What a rollback still needs is kept from DuckDB's own expiry, also where no snapshot shows it any more.
+#[test]
+fn a_version_that_no_snapshot_shows_is_held_and_comes_back() {
+    let lab = Lab::new(ORDERS);
+    let two = |n: u32| order(&format!("a{n}"), "2026-05-01T09:00:00Z", "A", "1") + &order(&format!("b{n}"), "2026-05-02T09:00:00Z", "A", "1");
+    lab.land("1.jsonl", two(1));
+    let first = lab.backfill(DAY, "2026-05-02");
+    lab.land("2.jsonl", two(2));
+    lab.backfill(DAY, DAY);
+    let third = lab.backfill(DAY, DAY);
+    lab.land("3.jsonl", two(3));
+    // The second day's only older version was visible in every snapshot that shows the first day's second one.
+    let other = lab.backfill("2026-05-02", "2026-05-02");
+    let other2 = lab.backfill("2026-05-02", "2026-05-02");
+    let done = gc(&lab, Some(2));
+    assert_eq!(done.garbage.files.len(), 2, "{:?}", done.garbage.files);
+    assert!(done.garbage.expired.contains(&third.published_snapshot.unwrap()) && done.garbage.expired.contains(&first.published_snapshot.unwrap()));
+    assert!(!done.garbage.expired.contains(&other2.published_snapshot.unwrap()));
+    assert_eq!(lab.rows("select count(*) from restitch_hold"), ["1"]);
+    let latest = lab.rows("select max(snapshot_id) from ducklake_snapshot")[0].clone();
+    let others = lab.rows(&format!("select snapshot_id from ducklake_snapshot where snapshot_id < {latest} order by 1"));
+    lake(["expire", &lab.catalog(), "--versions", &others.join(",")]);
+    lake(["cleanup", &lab.catalog()]);
+    assert_eq!(lake(["rows", &lab.catalog(), "daily"]).len(), 2);
+    lab.open().rollback(third.run, false, None).unwrap();
+    assert_eq!(lab.published(), ["2026-05-01 A 2 2.00", "2026-05-02 A 3 3.00"]);
+    assert_eq!(lake(["sql", &lab.catalog(), "SELECT count(*) AS n FROM lake.daily"])[0]["n"], 2);
+    drop(other);
+}
+
+/// Case 35: gc while a backfill is staging removes none of its files, however old they look; nor what it was compared with.
+#[test]
+fn a_staged_run_keeps_its_files_and_what_it_was_compared_with() {
+    let (lab, runs) = four_versions();
+    let staged = lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some((DAY, DAY))) }).manifest.unwrap();
+    lab.land("5.jsonl", order("e5", "2026-05-01T09:00:00Z", "A", "5"));
+    lab.backfill(DAY, DAY);
+    let folder = lab.path(&format!("warehouse/staging/{}", staged.run));
+    make_old(&lab.path("warehouse/data"));
+    make_old(&folder);
+    let held = files(&folder);
+    let done = gc(&lab, Some(1));
+    assert_eq!(files(&folder), held);
+    assert_eq!(done.garbage.files.iter().map(|f| f.run.unwrap()).collect::<Vec<_>>(), [runs[2].run, runs[1].run, runs[0].run]);
+    assert_eq!(done.garbage.kept[0].why, format!("{} was compared with it", staged.run));
+    let e = lab.open().publish(staged.run).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Conflict, "as without gc: {e}");
+    lab.open().discard(staged.run).unwrap();
+    assert_eq!(gc(&lab, Some(1)).garbage.files[0].run, Some(runs[3].run));
+}
+
+#[test]
+fn what_moved_between_look_and_removal_is_refused() {
+    let (lab, _) = four_versions();
+    let shown = garbage(&lab, Some(2));
+    lab.backfill(DAY, DAY);
+    let e = lab.open().collect(Some(2), &shown).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Conflict);
+    assert_eq!(files(&lab.path("warehouse/data/main/daily")).len(), 5);
+}
+
+/// Case 35: killed anywhere, gc can be run again, and readers never miss a file.
+#[test]
+fn gc_that_dies_anywhere_can_be_run_again() {
+    let toml = ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects");
+    for steps in 0..100 {
+        let mut lab = Lab::new(&toml);
+        lab.land("old.jsonl", order("o1", "2026-04-01T09:00:00Z", "A", "1") + "not json\n");
+        lab.run();
+        for n in 1..=3 {
+            lab.land(&format!("{n}.jsonl"), order(&format!("e{n}"), "2026-05-01T09:00:00Z", "A", "1"));
+            lab.backfill(DAY, DAY);
+        }
+        lab.open();
+        let seen = lab.published();
+        let shown = garbage(&lab, Some(1));
+        lab.faults = Faults::after(steps);
+        let died = catch_unwind(AssertUnwindSafe(|| lab.open().collect(Some(1), &shown).unwrap())).is_err();
+        lab.faults = Faults::default();
+        assert_eq!(lab.published(), seen, "step {steps}");
+        let raw = lab.rows("select count(*) from raw_orders")[0].clone();
+        assert!(raw == "4" || raw == "3", "step {steps}: {raw}");
+        gc(&lab, Some(1));
+        assert_eq!((lab.published(), lab.rows("select count(*) from raw_orders")), (seen, vec!["3".to_owned()]), "step {steps}");
+        assert!(garbage(&lab, Some(1)).is_empty());
+        let referred = lake(["sql", &lab.catalog(), "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file"]);
+        let referred: BTreeSet<String> = referred.iter().map(|r| r["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()).collect();
+        assert_eq!(files(&lab.path("warehouse/data")), referred, "step {steps}");
+        assert_eq!(
+            lake(["sql", &lab.catalog(), "SELECT count(*) AS n FROM __ducklake_metadata_lake.ducklake_files_scheduled_for_deletion"])[0]["n"],
+            0
+        );
+        if !died {
+            assert!(steps > 4, "{steps}");
+            return;
+        }
+    }
+    panic!("more than 100 steps");
+}
+
+/// A query that began before keeps its files; the next gc removes the bytes.
+#[test]
+fn bytes_wait_for_whoever_is_reading() {
+    let (lab, _) = four_versions();
+    let store = restitch::store::Store::new(lab.path("warehouse"));
+    let claim = store.claim("query-test").unwrap().unwrap();
+    let done = gc(&lab, Some(1));
+    assert_eq!((done.waiting, files(&lab.path("warehouse/data/main/daily")).len()), (3, 4));
+    drop(claim);
+    let shown = garbage(&lab, Some(1));
+    assert_eq!((shown.files.len(), shown.left.len()), (0, 3));
+    let done = gc(&lab, Some(1));
+    assert_eq!((done.waiting, done.snapshot, files(&lab.path("warehouse/data/main/daily")).len()), (0, None, 1));
+}
+
+/// Raw kept for ten days; March is built, the watermark stands in May.
+fn kept_for_ten_days() -> (Lab, Manifest) {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("march.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1") + &order("m2", "2026-03-02T09:00:00Z", "B", "2") + "not json\n");
+    let march = lab.run();
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.run();
+    (lab, march)
+}
+
+const MARCH: [&str; 3] = ["2026-03-01 A 1 1.00", "2026-03-02 B 1 2.00", "2026-05-01 A 1 4.00"];
+
+/// R31: raw is dropped by retention; what it made stays, and nothing is computed from what is left of it.
+#[test]
+fn raw_past_its_retention_goes_and_nothing_is_recomputed_from_the_rest() {
+    let (lab, march) = kept_for_ten_days();
+    let done = gc(&lab, None);
+    assert_eq!(done.garbage.files.iter().map(|f| f.kind).collect::<Vec<_>>(), ["raw", "rejects"]);
+    assert_eq!(lab.published(), MARCH);
+    assert_eq!(
+        (lab.rows("select _record_id from raw_orders"), lab.rows("select count(*) from raw_orders_rejects")),
+        (vec!["y1".into()], vec!["0".into()])
+    );
+    let row = lab.rows("select name, rows, first_event_us < last_event_us, reason, operator from restitch_removed where kind = 'raw'");
+    assert_eq!(row, ["orders 2 true raw_keep = 10d tester"]);
+    // DuckDB sees the same, and its own clean-ups go on working.
+    assert_eq!(lake(["sql", &lab.catalog(), "SELECT count(*) AS n FROM lake.raw_orders"])[0]["n"], 1);
+    let e = try_lake(["sql", &lab.catalog(), "SELECT count(*) FROM lake.raw_orders AT (VERSION => 1)"]).unwrap_err();
+    assert!(e.contains("No snapshot found"), "{e}");
+    // A backfill that names the window, alone or with others, is refused with window, retention and time.
+    for (start, end) in [("2026-03-01", "2026-03-01"), ("2026-03-02", "2026-05-01")] {
+        let e = lab.try_go(Lab::request(Kind::Backfill, Some((start, end)))).unwrap_err();
+        assert!(matches!(e, Error::Plan(PlanError::Dropped { .. })) && e.kind() == ErrorKind::Usage, "{e}");
+        for part in ["2026-03-0", "raw_keep = 10d", "removed on 2026-06-01T00:00:00Z", "tester"] {
+            assert!(e.to_string().contains(part), "{e}");
+        }
+    }
+    // Neither replay nor verify; show says so.
+    for e in [lab.replay(march.run).unwrap_err(), lab.open().verify(march.run, &()).unwrap_err()] {
+        assert!(matches!(e, Error::RawGone { .. }) && e.to_string().contains("by retention (raw_keep = 10d"), "{e}");
+    }
+    assert!(lab.open().show(march.run).unwrap().raw_gone.is_some());
+    assert!(lab.open().show(RunId(2)).unwrap().raw_gone.is_none() && lab.replay(RunId(2)).is_ok());
+    // A late record of March waits; repair and run leave the partition as it is, and say why.
+    lab.land("late.jsonl", order("m3", "2026-03-01T10:00:00Z", "C", "9") + &order("y2", "2026-05-01T08:00:00Z", "A", "6"));
+    let repaired = lab.repair();
+    assert_eq!(repaired.partitions.iter().map(|p| p.partition.as_str()).collect::<Vec<_>>(), [DAY]);
+    assert!(repaired.gaps[0].starts_with("partition 2026-03-01 left as it stands: raw of orders from"), "{:?}", repaired.gaps);
+    assert_eq!(lab.published(), ["2026-03-01 A 1 1.00", "2026-03-02 B 1 2.00", "2026-05-01 A 2 10.00"]);
+    assert!(lab.go(Lab::request(Kind::Repair, None)).manifest.is_none());
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
+    // A dataset that is declared now is built from where raw begins, not from half of it.
+    let more = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    let second = more.split("[dataset.daily]").nth(1).unwrap();
+    std::fs::write(lab.path("restitch.toml"), format!("{more}\n[dataset.second]{second}")).unwrap();
+    let built = lab.go(RunRequest { dataset: "second".into(), ..Lab::request(Kind::Run, None) }).manifest.unwrap();
+    assert_eq!(built.partitions.iter().map(|p| p.partition.as_str()).collect::<Vec<_>>(), [DAY]);
+    // A rollback needs no raw.
+    lab.open().rollback(march.run, false, None).unwrap();
+    assert_eq!(lab.published(), ["2026-05-01 A 2 10.00"]);
+}
+
+#[test]
+fn raw_stays_while_anything_waits_for_it() {
+    let (lab, _) = kept_for_ten_days();
+    // A late record that no published partition covers.
+    lab.land("late.jsonl", order("m3", "2026-03-01T10:00:00Z", "C", "9"));
+    let found = garbage(&lab, None);
+    assert!(found.files.is_empty(), "{:?}", found.files);
+    assert_eq!(found.kept[0].why, "2026-03-01 of daily does not have all of its records yet");
+    lab.backfill("2026-03-01", "2026-03-01");
+    assert_eq!(garbage(&lab, None).files.len(), 3);
+    // A staged run reads it.
+    let staged = lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-02"))) }).manifest.unwrap();
+    let found = garbage(&lab, None);
+    assert!(found.files.is_empty() && found.kept[0].why == format!("{} reads it (staged)", staged.run), "{:?}", found);
+    lab.open().discard(staged.run).unwrap();
+    // A partition that is not built.
+    lab.land("february.jsonl", order("f1", "2026-02-01T10:00:00Z", "C", "9"));
+    let found = garbage(&lab, None);
+    assert_eq!((found.files.len(), found.kept[0].why.as_str()), (3, "2026-02-01 of daily is not built yet"));
+}
+
+/// A dataset of two sources needs the raw of both to be built again, whichever of them its waiting records come from; and for records that left it.
+#[test]
+fn raw_stays_while_another_source_or_a_moved_record_waits() {
+    let source = ORDERS.split("[source.orders]").nth(1).unwrap().split("[dataset.daily]").next().unwrap();
+    let west = format!("[source.west]{}[dataset.daily]", source.replace("[source.orders.columns]", "[source.west.columns]"));
+    let toml = ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects").replace("[dataset.daily]", &west);
+    let lab = Lab::new(&toml.replace("input = \"orders\"", "input = [\"orders\", \"west\"]"));
+    lab.land("march.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1") + &order("m2", "2026-03-01T10:00:00Z", "B", "2"));
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.try_land("west", "west.jsonl", order("w1", "2026-05-01T09:00:00Z", "A", "8")).unwrap();
+    lab.run();
+    assert_eq!(garbage(&lab, None).files.len(), 1);
+    let waits = |lab: &Lab| {
+        let found = garbage(lab, None);
+        assert!(found.files.is_empty(), "{:?}", found.files);
+        assert_eq!(found.kept[0].why, "2026-03-01 of daily does not have all of its records yet");
+        lab.backfill("2026-03-01", "2026-03-01");
+        assert_eq!(garbage(lab, None).files.len(), 1);
+    };
+    lab.try_land("west", "late.jsonl", order("w2", "2026-03-01T11:00:00Z", "C", "16")).unwrap();
+    waits(&lab);
+    lab.land("moved.jsonl", order("m1", "2026-05-01T11:00:00Z", "A", "1"));
+    waits(&lab);
+    lab.run();
+    let before = ["2026-03-01 B 1 2.00", "2026-03-01 C 1 16.00", "2026-05-01 A 3 13.00"];
+    assert_eq!(lab.published(), before);
+    gc(&lab, None);
+    // What left March before its raw went is still known to have left: it counts once, wherever it goes.
+    lab.land("again.jsonl", order("m1", "2026-05-02T11:00:00Z", "A", "1"));
+    lab.go(Lab::request(Kind::Repair, None));
+    lab.go(Lab::request(Kind::Run, None));
+    assert_eq!(lab.published(), ["2026-03-01 B 1 2.00", "2026-03-01 C 1 16.00", "2026-05-01 A 2 12.00", "2026-05-02 A 1 1.00"]);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
+}
+
+/// What repair may be asked for stays, whatever raw_keep says; and a lookup is read whole.
+#[test]
+fn raw_keep_never_reaches_into_the_repair_window() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"1h\"\nmax_rejects"));
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "1"));
+    lab.land("b.jsonl", order("e2", "2026-05-04T09:00:00Z", "A", "1"));
+    lab.run();
+    assert!(garbage(&lab, None).files.is_empty(), "three days old, and repair_window is five");
+    lab.land("c.jsonl", order("e3", "2026-05-07T09:00:00Z", "A", "1"));
+    lab.run();
+    assert_eq!(garbage(&lab, None).files.len(), 1);
+    let toml = std::fs::read_to_string(lab.path("restitch.toml"))
+        .unwrap()
+        .replace("partition = \"day\"", "partition = \"day\"\nlookups = { x = \"orders\" }");
+    std::fs::write(lab.path("restitch.toml"), toml).unwrap();
+    let e = lab.try_open().err().unwrap();
+    assert!(e.to_string().contains("reads the source \"orders\" whole") && e.hint().is_some(), "{e}");
+}
+
+#[test]
+fn keep_versions_of_the_project_counts_where_nothing_was_typed() {
+    let (lab, _) = four_versions();
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), toml.replace("path = \"warehouse\"", "path = \"warehouse\"\nkeep_versions = 3")).unwrap();
+    assert_eq!((garbage(&lab, None).files.len(), garbage(&lab, Some(1)).files.len()), (1, 3));
+    std::fs::write(lab.path("restitch.toml"), toml.replace("path = \"warehouse\"", "path = \"warehouse\"\nkeep_versions = 0")).unwrap();
+    assert!(lab.try_open().err().unwrap().to_string().contains("keep_versions counts from 1"));
+}
+
+/// The command: it says what would go before it goes, and goes with a yes.
+#[test]
+fn the_command_shows_first_and_removes_with_a_yes() {
+    let (lab, _) = four_versions();
+    let command = |words: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+        let out = command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now]).args(words.split(' ')).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    let json = |words: &str| {
+        let (code, out, _) = command(&format!("--json {words}"));
+        (code, serde_json::from_str::<serde_json::Value>(&out).unwrap())
+    };
+    assert_eq!(command("gc").1, "Nothing to remove.\n");
+    let (code, out, _) = command("gc --keep 2 --dry-run");
+    assert!(code == 0 && out.contains("daily 2026-05-01 as r1 left it  keep 2") && out.contains("would miss them"), "{out}");
+    let (code, out, err) = command("gc --keep 2");
+    assert!(code == 2 && out.contains("as r2 left it") && err.contains("--yes"), "{code} {out} {err}");
+    let (code, object) = json("gc --keep 2 --dry-run");
+    assert_eq!((code, object["removed"] == false, object["files"].as_array().unwrap().len()), (0, true, 2));
+    assert_eq!(files(&lab.path("warehouse/data/main/daily")).len(), 4, "nothing went so far");
+    let (code, object) = json("gc --keep 2 --yes");
+    assert_eq!((code, object["removed"] == true, object["waiting"].as_i64()), (0, true, Some(0)));
+    assert_eq!(files(&lab.path("warehouse/data/main/daily")).len(), 2);
+    let (code, _, err) = command("rollback r2 --force");
+    assert!(code == 1 && err.contains("was removed on 2026-06-01T00:00:00Z by gc (keep 2,") && err.contains("Hint: "), "{err}");
+    assert_eq!(command("gc --keep 0").0, 2);
+    assert_eq!(command("gc --keep 2 --yes").1, "Nothing to remove.\n");
+}
