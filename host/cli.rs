@@ -2,6 +2,7 @@
 //! Never decides anything about data. stdout is data, stderr is talk; only this module names either of them.
 //! One file per verb below it, each with its `Args` (what was typed) and its `run`.
 
+mod apply;
 mod backfill;
 mod demo;
 mod ingest;
@@ -76,6 +77,8 @@ enum Command {
     Watermark(ingest::WatermarkArgs),
     /// Show what a run, repair or backfill would touch, and why
     Plan(plan::Args),
+    /// Carry out a plan that was saved with `plan -o`, exactly, or refuse
+    Apply(apply::Args),
     /// Build open and newly closed partitions
     Run(backfill::Args),
     /// Recompute closed partitions that late records came for
@@ -191,6 +194,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Ingest(args) => ingest::run(args, cx),
         Command::Watermark(args) => ingest::watermark(args, cx),
         Command::Plan(args) => plan::run(args, cx),
+        Command::Apply(args) => apply::run(args, cx),
         Command::Run(args) => backfill::run(Kind::Run, args, cx),
         Command::Repair(args) => backfill::run(Kind::Repair, args, cx),
         Command::Backfill(args) => backfill::run(Kind::Backfill, args, cx),

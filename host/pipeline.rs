@@ -2,11 +2,13 @@
 //! Never talks to a terminal and holds no rule of its own: each step is a noun, a door or a verb above.
 //! ingest → plan → execute → check → publish, with the manifest written along the way. Start reading here.
 
+mod apply;
 mod conflicts;
 mod error;
 mod prove;
 mod run;
 
+pub use apply::Applied;
 pub use error::{Error, ErrorKind};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use run::{RunRequest, RunResult};
@@ -410,6 +412,7 @@ impl Workshop {
                     operator,
                     reason,
                     of_run: Some(run),
+                    plan_digest: None,
                     base_snapshot: base,
                     published_snapshot: None,
                     inputs: Vec::new(),

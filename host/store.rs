@@ -199,17 +199,25 @@ impl Store {
         Ok(())
     }
 
-    /// Moves a file inside the warehouse. Both names must be on one file system.
+    /// Moves a file inside the warehouse. To another file system (`staging` may be a link to one) it is copied, made durable, and removed.
     ///
     /// # Errors
-    /// The target's folder cannot be made, or the file is on another file system.
+    /// The target's folder cannot be made, or the disk is full.
+    /// # After an error or a crash
+    /// The whole file has its old name, and nothing or a part of it may have the new one.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         self.faults.step();
         let (from, to) = (self.path(from), self.path(to));
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent).at("create the folder", parent)?;
         }
-        fs::rename(&from, &to).at("move a file to", &to)
+        match fs::rename(&from, &to) {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
+                copy_durably(&from, &to)?;
+                fs::remove_file(&from).at("remove", &from)
+            }
+            moved => moved.at("move a file to", &to),
+        }
     }
 
     /// Gives the file `from` a second name, or copies it where the file system has no hard links.
@@ -225,8 +233,7 @@ impl Store {
         match fs::hard_link(&source, &target) {
             Ok(()) => Ok(()),
             Err(e) if NO_LINKS.contains(&e.kind()) => {
-                fs::copy(&source, &target).at("copy a file to", &target)?;
-                File::open(&target).and_then(|f| f.sync_all()).at("make durable", &target)
+                copy_durably(&source, &target)
             }
             Err(e) => Err(e).at("link", &source),
         }
@@ -327,6 +334,12 @@ impl Store {
         file.lock().at("lock", &path)?;
         Ok(Claim { _file: file })
     }
+}
+
+/// Copies a file, so that the copy stays after a power cut once its folder is made durable.
+fn copy_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
+    fs::copy(from, to).at("copy a file to", to)?;
+    File::open(to).and_then(|f| f.sync_all()).at("make durable", to)
 }
 
 /// Returns the staging folder of `owner` (a run, or an ingest).
