@@ -4,6 +4,7 @@
 
 mod apply;
 mod backfill;
+mod backup;
 mod demo;
 mod ingest;
 mod output;
@@ -105,6 +106,8 @@ enum Command {
     Why(why::Args),
     /// List the records of a partition that share a key and differ in payload, and which of them counts
     Conflicts(why::Args),
+    /// Copy the whole warehouse into another folder, while others go on writing
+    Backup(backup::Args),
     /// Query tables with SQL, now or as of a snapshot
     Query(status::QueryArgs),
     /// Add, list, show and build transforms
@@ -208,6 +211,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Show(args) => show::run(args, cx),
         Command::Why(args) => why::run(args, cx),
         Command::Conflicts(args) => why::conflicts(args, cx),
+        Command::Backup(args) => backup::run(args, cx),
         Command::Query(args) => status::query(args, cx),
         Command::Transform(command) => transform::run(command, cx),
         Command::Demo(args) => demo::run(args, cx),

@@ -3,12 +3,14 @@
 //! ingest → plan → execute → check → publish, with the manifest written along the way. Start reading here.
 
 mod apply;
+mod backup;
 mod conflicts;
 mod error;
 mod prove;
 mod run;
 
 pub use apply::Applied;
+pub use backup::Backup;
 pub use error::{Error, ErrorKind};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use run::{RunRequest, RunResult};

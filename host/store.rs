@@ -232,11 +232,21 @@ impl Store {
         }
         match fs::hard_link(&source, &target) {
             Ok(()) => Ok(()),
-            Err(e) if NO_LINKS.contains(&e.kind()) => {
-                copy_durably(&source, &target)
-            }
+            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(drop),
             Err(e) => Err(e).at("link", &source),
         }
+    }
+
+    /// Copies a file into another store, under the same name and durably, and returns its size.
+    ///
+    /// # Errors
+    /// It is gone, or the other store's disk refuses.
+    pub fn copy_to(&self, relative: &str, other: &Store) -> Result<u64, StoreError> {
+        let (from, to) = (self.path(relative), other.path(relative));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent).at("create the folder", parent)?;
+        }
+        copy_durably(&from, &to)
     }
 
     /// Removes a file. One that is not there is no error.
@@ -337,9 +347,10 @@ impl Store {
 }
 
 /// Copies a file, so that the copy stays after a power cut once its folder is made durable.
-fn copy_durably(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::copy(from, to).at("copy a file to", to)?;
-    File::open(to).and_then(|f| f.sync_all()).at("make durable", to)
+fn copy_durably(from: &Path, to: &Path) -> Result<u64, StoreError> {
+    let bytes = fs::copy(from, to).at("copy a file to", to)?;
+    File::open(to).and_then(|f| f.sync_all()).at("make durable", to)?;
+    Ok(bytes)
 }
 
 /// Returns the staging folder of `owner` (a run, or an ingest).

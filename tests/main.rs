@@ -11,5 +11,7 @@ mod landing;
 mod lateness;
 mod main_job;
 mod order;
+mod publication_cases;
+mod saved_plans;
 mod support;
 mod tidy;

@@ -100,22 +100,3 @@ fn a_partition_larger_than_memory_gives_the_same_bits() {
     assert_eq!(key(&a), key(&b));
     assert!(a.partitions[0].duplicates > 10_000);
 }
-
-/// Case 33: thousands of hourly partitions, shuffled.
-#[test]
-fn five_thousand_tiny_partitions_are_one_swap() {
-    let hours = ORDERS.replace("partition = \"day\"", "partition = \"hour\"").replace("5d", "1000d");
-    let lab = Lab::new(&hours);
-    let mut lines: Vec<String> = (0..5000)
-        .map(|i| order(&format!("h{i}"), &format!("2020-{:02}-{:02}T{:02}:00:00Z", 1 + i / 24 / 28, 1 + i / 24 % 28, i % 24), "A", "1"))
-        .collect();
-    let mut random = Random(33);
-    for i in (1..lines.len()).rev() {
-        lines.swap(i, random.below(i + 1));
-    }
-    lab.land("hours.jsonl", lines.concat());
-    let run = lab.run();
-    assert_eq!((run.partitions.len(), run.partitions.iter().map(|p| p.rows).sum::<u64>()), (5000, 5000));
-    assert_eq!(lab.rows("select count(distinct published_snapshot), count(*) from restitch_partitions"), ["1 5000"]);
-    assert_eq!(lab.rows("select count(*), cast(sum(orders) as bigint) from daily"), ["5000 5000"]);
-}
