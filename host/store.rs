@@ -59,6 +59,9 @@ impl Faults {
 const NO_LINKS: [io::ErrorKind; 4] =
     [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied, io::ErrorKind::TooManyLinks, io::ErrorKind::CrossesDevices];
 
+/// How often a folder is tried that somebody else makes or removes at the same moment.
+const TRIES_MAX: u32 = 100;
+
 /// A claim on a staging folder. While it is held, no other process takes the folder for a dead one's.
 #[derive(Debug)]
 pub struct Claim {
@@ -269,9 +272,15 @@ impl Store {
     pub fn remove_dir(&self, relative: &str) -> Result<(), StoreError> {
         self.faults.step();
         let path = self.path(relative);
-        match fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove the folder", &path),
-            _ => Ok(()),
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match fs::remove_dir_all(&path) {
+                // Somebody who asks whether its owner lives has put the lock back meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && tries < TRIES_MAX => continue,
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).at("remove the folder", &path),
+                _ => return Ok(()),
+            }
         }
     }
 
@@ -317,10 +326,17 @@ impl Store {
     /// # Errors
     /// The folder cannot be made.
     pub fn claim(&self, owner: &str) -> Result<Option<Claim>, StoreError> {
-        let relative = format!("{}/lock", staging(owner));
-        self.create_dir(&staging(owner))?;
-        let path = self.path(&relative);
-        let file = File::options().create(true).truncate(false).write(true).open(&path).at("open", &path)?;
+        let path = self.path(&format!("{}/lock", staging(owner)));
+        let mut tries = 0;
+        let file = loop {
+            self.create_dir(&staging(owner))?;
+            tries += 1;
+            match File::options().create(true).truncate(false).write(true).open(&path) {
+                // Its owner has just removed the folder.
+                Err(e) if e.kind() == io::ErrorKind::NotFound && tries < TRIES_MAX => continue,
+                opened => break opened.at("open", &path)?,
+            }
+        };
         match file.try_lock() {
             Ok(()) => Ok(Some(Claim { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),

@@ -286,7 +286,15 @@ fn processes_that_publish_one_day_win_once_and_different_days_both() {
     let input = String::from_utf8(case("08-two-backfills-race/input.jsonl")).unwrap();
     lab.land("input.jsonl", input.clone() + &input.replace("-06-01T", "-06-02T").replace("\"r", "\"s"));
     let race = |runs: [RunId; 2]| {
-        let children = runs.map(|run| restitch(&lab).arg("publish").arg(run.to_string()).stderr(std::process::Stdio::piped()).spawn().unwrap());
+        let children = runs.map(|run| {
+            restitch(&lab)
+                .arg("publish")
+                .arg(run.to_string())
+                .stdout(std::process::Stdio::null())
+                .stderr(std::process::Stdio::piped())
+                .spawn()
+                .unwrap()
+        });
         children.map(|c| c.wait_with_output().unwrap())
     };
     for round in 0..5 {
@@ -456,7 +464,8 @@ fn a_full_disk_leaves_the_old_state_and_the_command_can_be_given_again() {
     let mut names = Vec::new();
     files_below(&lab.path("warehouse"), &mut names);
     let files = names.iter().filter(|n| n.ends_with(".parquet")).count();
-    assert_eq!(lab.rows("select count(*) from ducklake_data_file"), [files.to_string()], "{names:?}");
+    let named = crate::interop::lake(["sql", &lab.catalog(), "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file"]);
+    assert_eq!(files, named.len(), "{names:?}");
 }
 
 fn files_below(folder: &Path, found: &mut Vec<String>) {
@@ -570,7 +579,7 @@ fn one_row_that_the_transform_refuses_fails_the_run_and_is_named() {
     lab.land("extra.jsonl", line("w1 ", 13));
     let twice = RunRequest { filter: Some("event_id <> ' '".into()), ..Lab::request(Kind::Run, None) };
     let e = lab.try_go(twice).unwrap_err();
-    assert!(matches!(&e, Error::Rejected { failed, .. } if failed.iter().any(|f| f.contains("unique"))), "{e}");
+    assert!(matches!(&e, Error::Rejected { failed, .. } if failed == &["key"]), "{e}");
     assert_eq!((e.kind(), checksum(&lab, "2025-10-21")), (ErrorKind::Validation, before));
 }
 
