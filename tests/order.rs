@@ -113,8 +113,9 @@ impl Life {
         let sql = "select p.partition, p.input_snapshot, rp.records, rp.duplicates, p.dirty from restitch_partitions p
                    join restitch_run_partition rp on 'r' || rp.run_id = p.run and rp.partition = p.partition";
         let published = self.lab.rows(sql);
-        let totals: HashMap<String, String> =
-            self.lab.rows("select _partition, cast(sum(total) * 100 as bigint) from daily group by 1").iter().map(split).collect();
+        // The table is made by the first run.
+        let sql = "select _partition, cast(sum(total) * 100 as bigint) from daily group by 1";
+        let totals: HashMap<String, String> = if published.is_empty() { HashMap::new() } else { self.lab.rows(sql).iter().map(split).collect() };
         let queued: HashMap<String, String> =
             self.lab.rows("select partition, sum(cast(records as bigint)) from restitch_queue group by 1").iter().map(split).collect();
         let (mut read, mut waiting) = (0, self.landed.len());
