@@ -2,6 +2,7 @@
 //! Never touches a data file. Every change of the lake, with all that belongs to it, is one transaction.
 //! Read by planning; written by ingest, publish and rollback.
 
+mod copy;
 mod ducklake;
 mod ids;
 mod retention;
@@ -9,6 +10,7 @@ mod schema;
 mod state;
 mod write;
 
+pub use copy::Named;
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex};
 pub(crate) use retention::cuts;

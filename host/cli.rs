@@ -2,7 +2,9 @@
 //! Never decides anything about data. stdout is data, stderr is talk; only this module names either of them.
 //! One file per verb below it, each with its `Args` (what was typed) and its `run`.
 
+mod apply;
 mod backfill;
+mod backup;
 mod demo;
 mod gc;
 mod ingest;
@@ -78,6 +80,8 @@ enum Command {
     Watermark(ingest::WatermarkArgs),
     /// Show what a run, repair or backfill would touch, and why
     Plan(plan::Args),
+    /// Carry out a plan that was saved with `plan -o`, exactly, or refuse
+    Apply(apply::Args),
     /// Build open and newly closed partitions
     Run(backfill::Args),
     /// Recompute closed partitions that late records came for
@@ -106,6 +110,8 @@ enum Command {
     Why(why::Args),
     /// List the records of a partition that share a key and differ in payload, and which of them counts
     Conflicts(why::Args),
+    /// Copy the whole warehouse into another folder, while others go on writing
+    Backup(backup::Args),
     /// Query tables with SQL, now or as of a snapshot
     Query(status::QueryArgs),
     /// Add, list, show and build transforms
@@ -195,6 +201,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Ingest(args) => ingest::run(args, cx),
         Command::Watermark(args) => ingest::watermark(args, cx),
         Command::Plan(args) => plan::run(args, cx),
+        Command::Apply(args) => apply::run(args, cx),
         Command::Run(args) => backfill::run(Kind::Run, args, cx),
         Command::Repair(args) => backfill::run(Kind::Repair, args, cx),
         Command::Backfill(args) => backfill::run(Kind::Backfill, args, cx),
@@ -209,6 +216,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Show(args) => show::run(args, cx),
         Command::Why(args) => why::run(args, cx),
         Command::Conflicts(args) => why::conflicts(args, cx),
+        Command::Backup(args) => backup::run(args, cx),
         Command::Query(args) => status::query(args, cx),
         Command::Transform(command) => transform::run(command, cx),
         Command::Demo(args) => demo::run(args, cx),

@@ -228,6 +228,9 @@ pub struct Manifest {
     pub only: Option<String>,
     /// What was followed.
     pub recipe: Recipe,
+    /// The digest of the plan that was carried out, if that had been saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan_digest: Option<Digest>,
     /// The version of the warehouse that was compared with at publication.
     pub base_snapshot: SnapshotId,
     /// The version that it made.

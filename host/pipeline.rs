@@ -2,6 +2,8 @@
 //! Never talks to a terminal and holds no rule of its own: each step is a noun, a door or a verb above.
 //! ingest → plan → execute → check → publish, with the manifest written along the way. Start reading here.
 
+mod apply;
+mod backup;
 mod conflicts;
 mod error;
 mod grant;
@@ -9,6 +11,8 @@ mod prove;
 mod reparse;
 mod run;
 
+pub use apply::Applied;
+pub use backup::Backup;
 pub use error::{Error, ErrorKind};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use reparse::ReparseRequest;
@@ -433,6 +437,7 @@ impl Workshop {
                     operator,
                     reason,
                     of_run: Some(run),
+                    plan_digest: None,
                     base_snapshot: base,
                     published_snapshot: None,
                     inputs: Vec::new(),

@@ -2,6 +2,10 @@
 //! Never reads the catalog or a clock. A plan holds ranges; partitions are named only when they must be.
 //! `pipeline` gathers the facts; the same plan is printed by `plan` and executed by a run.
 
+mod bound;
+
+pub use bound::{BoundError, BoundPlan, BoundRange, BoundWaiting, PLAN_VERSION, Standing};
+
 use crate::{
     catalog::{Dropped, LiveFile, OPEN, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot, cuts},
     id::{Digest, SnapshotId},
@@ -56,13 +60,15 @@ pub struct Request {
 }
 
 /// Why a partition is in a plan.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Reason {
     /// It was never published.
     Missing,
     /// Late records wait for it.
     Dirty,
     /// Records arrived on time after it was built.
+    #[serde(rename = "new records")]
     NewRecords,
     /// It was made by another transform, or records that it was made of were read again since (upstream changed).
     Stale,

@@ -188,7 +188,22 @@ fn target_table(commit: &mut Commit, manifest: &Manifest, fields: &[Field]) -> R
 
 /// The compare of compare-and-swap: what the run saw is what is there, partition by partition.
 fn compare_with_base(commit: &Commit, manifest: &Manifest, table: &Table) -> Result<(), PublishError> {
-    let (view, base, now) = (commit.view(), manifest.base_snapshot, commit.base());
+    let partitions = manifest.partitions.iter().map(|p| (p.partition.clone(), EventTime(p.start_us), p.prior_run));
+    let changes = moved(&commit.view(), &manifest.recipe.dataset, table, (manifest.base_snapshot, commit.base()), partitions)?;
+    if changes.is_empty() { Ok(()) } else { Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes }) }
+}
+
+/// Returns what has become of a dataset's partitions (name, first instant, the run that stood) between two snapshots, in words.
+///
+/// # Errors
+/// The catalog cannot be read.
+pub fn moved(
+    view: &View,
+    dataset: &str,
+    table: &Table,
+    (base, now): (SnapshotId, SnapshotId),
+    partitions: impl Iterator<Item = (String, EventTime, Option<RunId>)>,
+) -> Result<Vec<String>, PublishError> {
     let mut changes = Vec::new();
     if view.altered_since(table, base)? {
         changes.push("its columns were altered".into());
@@ -196,19 +211,19 @@ fn compare_with_base(commit: &Commit, manifest: &Manifest, table: &Table) -> Res
     if view.unpartitioned_files(table, now)? > 0 {
         changes.push("another tool inserted rows without a partition".into());
     }
-    for p in &manifest.partitions {
-        let stands = view.published_at(&manifest.recipe.dataset, EventTime(p.start_us))?;
-        if stands.as_ref().map(|s| s.run) != p.prior_run {
+    for (name, start, prior_run) in partitions {
+        let stands = view.published_at(dataset, start)?;
+        if stands.as_ref().map(|s| s.run) != prior_run {
             let by = stands.map_or("taken away".into(), |s| format!("published by {} (snapshot {})", s.run, s.published_snapshot));
-            changes.push(format!("partition {} was {by}", p.partition));
+            changes.push(format!("partition {name} was {by}"));
             continue;
         }
-        let (then, live) = (view.partition_files(table, base, &p.partition)?, view.partition_files(table, now, &p.partition)?);
+        let (then, live) = (view.partition_files(table, base, &name)?, view.partition_files(table, now, &name)?);
         if then.iter().map(|f| f.id).ne(live.iter().map(|f| f.id)) {
-            changes.push(format!("files of partition {} were replaced by another tool", p.partition));
+            changes.push(format!("files of partition {name} were replaced by another tool"));
         }
     }
-    if changes.is_empty() { Ok(()) } else { Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes }) }
+    Ok(changes)
 }
 
 /// Staged files carry column ids: they must be the table's, name by name, also if another run has just created it.

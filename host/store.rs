@@ -59,6 +59,9 @@ impl Faults {
 const NO_LINKS: [io::ErrorKind; 4] =
     [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied, io::ErrorKind::TooManyLinks, io::ErrorKind::CrossesDevices];
 
+/// How often a folder is tried that somebody else makes or removes at the same moment.
+const TRIES_MAX: u32 = 100;
+
 /// A claim on a staging folder. While it is held, no other process takes the folder for a dead one's.
 #[derive(Debug)]
 pub struct Claim {
@@ -199,17 +202,25 @@ impl Store {
         Ok(())
     }
 
-    /// Moves a file inside the warehouse. Both names must be on one file system.
+    /// Moves a file inside the warehouse. To another file system (`staging` may be a link to one) it is copied, made durable, and removed.
     ///
     /// # Errors
-    /// The target's folder cannot be made, or the file is on another file system.
+    /// The target's folder cannot be made, or the disk is full.
+    /// # After an error or a crash
+    /// The whole file has its old name, and nothing or a part of it may have the new one.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         self.faults.step();
         let (from, to) = (self.path(from), self.path(to));
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent).at("create the folder", parent)?;
         }
-        fs::rename(&from, &to).at("move a file to", &to)
+        match fs::rename(&from, &to) {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
+                copy_durably(&from, &to)?;
+                fs::remove_file(&from).at("remove", &from)
+            }
+            moved => moved.at("move a file to", &to),
+        }
     }
 
     /// Gives the file `from` a second name, or copies it where the file system has no hard links.
@@ -224,12 +235,21 @@ impl Store {
         }
         match fs::hard_link(&source, &target) {
             Ok(()) => Ok(()),
-            Err(e) if NO_LINKS.contains(&e.kind()) => {
-                fs::copy(&source, &target).at("copy a file to", &target)?;
-                File::open(&target).and_then(|f| f.sync_all()).at("make durable", &target)
-            }
+            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(drop),
             Err(e) => Err(e).at("link", &source),
         }
+    }
+
+    /// Copies a file into another store, under the same name and durably, and returns its size.
+    ///
+    /// # Errors
+    /// It is gone, or the other store's disk refuses.
+    pub fn copy_to(&self, relative: &str, other: &Store) -> Result<u64, StoreError> {
+        let (from, to) = (self.path(relative), other.path(relative));
+        if let Some(parent) = to.parent() {
+            fs::create_dir_all(parent).at("create the folder", parent)?;
+        }
+        copy_durably(&from, &to)
     }
 
     /// Removes a file. One that is not there is no error.
@@ -252,9 +272,15 @@ impl Store {
     pub fn remove_dir(&self, relative: &str) -> Result<(), StoreError> {
         self.faults.step();
         let path = self.path(relative);
-        match fs::remove_dir_all(&path) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove the folder", &path),
-            _ => Ok(()),
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match fs::remove_dir_all(&path) {
+                // Somebody who asks whether its owner lives has put the lock back meanwhile.
+                Err(e) if e.kind() == io::ErrorKind::DirectoryNotEmpty && tries < TRIES_MAX => continue,
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e).at("remove the folder", &path),
+                _ => return Ok(()),
+            }
         }
     }
 
@@ -300,10 +326,17 @@ impl Store {
     /// # Errors
     /// The folder cannot be made.
     pub fn claim(&self, owner: &str) -> Result<Option<Claim>, StoreError> {
-        let relative = format!("{}/lock", staging(owner));
-        self.create_dir(&staging(owner))?;
-        let path = self.path(&relative);
-        let file = File::options().create(true).truncate(false).write(true).open(&path).at("open", &path)?;
+        let path = self.path(&format!("{}/lock", staging(owner)));
+        let mut tries = 0;
+        let file = loop {
+            self.create_dir(&staging(owner))?;
+            tries += 1;
+            match File::options().create(true).truncate(false).write(true).open(&path) {
+                // Its owner has just removed the folder.
+                Err(e) if e.kind() == io::ErrorKind::NotFound && tries < TRIES_MAX => continue,
+                opened => break opened.at("open", &path)?,
+            }
+        };
         match file.try_lock() {
             Ok(()) => Ok(Some(Claim { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -327,6 +360,13 @@ impl Store {
         file.lock().at("lock", &path)?;
         Ok(Claim { _file: file })
     }
+}
+
+/// Copies a file, so that the copy stays after a power cut once its folder is made durable.
+fn copy_durably(from: &Path, to: &Path) -> Result<u64, StoreError> {
+    let bytes = fs::copy(from, to).at("copy a file to", to)?;
+    File::open(to).and_then(|f| f.sync_all()).at("make durable", to)?;
+    Ok(bytes)
 }
 
 /// Returns the staging folder of `owner` (a run, or an ingest).

@@ -94,44 +94,6 @@ fn a_catalog_of_a_newer_release_is_left_alone() {
     assert_eq!(std::fs::read(lab.catalog()).unwrap(), before);
 }
 
-/// Case 38: two processes land files into one catalog at the same time, and a third looks on.
-#[test]
-fn processes_share_a_warehouse_without_losing_a_file() {
-    let lab = Lab::new(ORDERS);
-    let land = |half: usize| {
-        for i in 0..12 {
-            let name = format!("part-{half}-{i}.jsonl");
-            std::fs::write(lab.path(&name), order(&format!("s{half}-{i}"), "2026-05-01T09:00:00Z", "A", "1")).unwrap();
-            let out = restitch(&lab, &format!("ingest orders {name}"));
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        }
-    };
-    std::thread::scope(|scope| {
-        let writers = [scope.spawn(|| land(0)), scope.spawn(|| land(1))];
-        while !writers.iter().all(|w| w.is_finished()) {
-            let out = restitch(&lab, "status");
-            assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        }
-    });
-    assert_eq!(lab.rows("select count(*), count(distinct _record_id) from raw_orders"), ["24 24"]);
-}
-
-/// Case 08: two backfills of one day; one wins, the other is told, and the day has its rows once.
-#[test]
-fn rival_backfills_never_double_a_row() {
-    let lab = Lab::new(ORDERS);
-    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-01T10:00:00Z", "B", "10"));
-    for _ in 0..4 {
-        let codes: Vec<i32> = std::thread::scope(|scope| {
-            let rivals: Vec<_> =
-                (0..3).map(|_| scope.spawn(|| restitch(&lab, "backfill daily --start 2026-05-01 --end 2026-05-01").status.code().unwrap())).collect();
-            rivals.into_iter().map(|r| r.join().unwrap()).collect()
-        });
-        assert!(codes.contains(&0) && codes.iter().all(|c| [0, 4].contains(c)), "{codes:?}");
-        assert_eq!(lab.published().len(), 2);
-    }
-}
-
 #[test]
 fn components_of_the_example_are_known_by_their_hash() {
     for file in ["customer-totals-1.0.0.wasm", "customer-totals-1.1.0.wasm"] {

@@ -232,7 +232,7 @@ fn a_staged_file_that_was_changed_is_not_published() {
     assert_eq!(lab.rows("select count(*) from restitch_partitions"), ["0"]);
 }
 
-/// Cases 09 and 04: the plan says what is replaced, also with nothing.
+/// The plan says what is replaced, also with nothing.
 #[test]
 fn a_partition_without_records_is_published_empty_and_can_be_rolled_back() {
     let lab = lab_of_may();
@@ -247,22 +247,6 @@ fn a_partition_without_records_is_published_empty_and_can_be_rolled_back() {
     lab.open().rollback(run.run, true, None).unwrap();
     assert_eq!(lab.rows("select count(*) from daily"), ["0"]);
     assert_eq!(lab.rows("select count(*) from restitch_partitions"), ["0"], "what was not there is not there again");
-}
-
-/// Case 19: a file is known by its content.
-#[test]
-fn the_same_content_lands_once_whatever_its_name_or_compression() {
-    let lab = lab_of_may();
-    let text = order("e9", "2026-05-02T10:00:00Z", "D", "1");
-    let first = lab.land("x.jsonl", &text);
-    let mut zip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-    std::io::Write::write_all(&mut zip, text.as_bytes()).unwrap();
-    for (name, bytes) in [("copy.jsonl", text.clone().into_bytes()), ("copy.jsonl.gz", zip.finish().unwrap())] {
-        let again = lab.land(name, bytes);
-        assert!(again.snapshot.is_none() && again.files[0].already.as_deref().is_some_and(|p| p.ends_with("x.jsonl")), "{name}");
-    }
-    assert_eq!(lab.rows("select count(*) from raw_orders where _record_id = 'e9'"), ["1"]);
-    assert_eq!(first.snapshot, Some(SnapshotId(3)));
 }
 
 #[test]

@@ -147,6 +147,11 @@ impl Lab {
         self.open().run(&request, &())
     }
 
+    /// A plan of a window, bound as `plan -o` saves it.
+    pub fn bind(&self, kind: Kind, window: Option<(&str, &str)>) -> restitch::plan::BoundPlan {
+        self.open().bind(&Lab::request(kind, window)).unwrap_or_else(|e| panic!("{}", chain(&e)))
+    }
+
     pub fn plan(&self, kind: Kind, window: Option<(&str, &str)>, only: Option<Reason>) -> Plan {
         self.open().plan(&RunRequest { only, ..Lab::request(kind, window) }).unwrap()
     }

@@ -544,6 +544,26 @@ impl View<'_> {
         self.connection.query_row(&sql, [run.0], run_parts).optional()?.map(run_row).transpose()
     }
 
+    /// Returns the last run that carried out the saved plan of that digest and ended, or will end, as more than a failure.
+    ///
+    /// # Errors
+    /// The catalog cannot be read, or the manifest is of a newer release.
+    pub fn applied(&self, dataset: &str, plan: Digest) -> Result<Option<RunRow>, CatalogError> {
+        let sql = format!(
+            "SELECT {RUN_COLUMNS} FROM restitch_run WHERE dataset = ?1 AND status IN ('running', 'staged', 'published') AND json_extract(manifest, '$.plan_digest') = ?2
+             ORDER BY run_id DESC LIMIT 1"
+        );
+        self.connection.query_row(&sql, [dataset, &plan.to_string()], run_parts).optional()?.map(run_row).transpose()
+    }
+
+    /// Returns the id of the warehouse: that of its main schema, which a copy keeps.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn warehouse(&self) -> Result<String, CatalogError> {
+        Ok(self.connection.query_row("SELECT schema_uuid FROM ducklake_schema WHERE schema_id = 0", [], |r| r.get(0))?)
+    }
+
     /// Returns the last `count` runs, newest first, of one dataset or of all.
     ///
     /// # Errors

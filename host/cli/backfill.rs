@@ -13,7 +13,7 @@ use crate::{
     config::TransformRef,
     id::SnapshotId,
     manifest::{Kind, Manifest, Mode, Status, Validation},
-    pipeline::{Error, RunRequest},
+    pipeline::{Error, RunRequest, RunResult, Workshop},
     plan::Reason,
 };
 use clap::ValueEnum;
@@ -163,16 +163,23 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
     let dataset = args.dataset.clone();
     let request = args.rest.request(kind, args.dataset)?;
     let mut workshop = cx.open()?;
-    let planned = workshop.plan(&request)?;
+    // What is shown is what is done.
+    let bound = workshop.bind(&request)?;
+    let planned = bound.plan().map_err(Error::from)?;
     talk(&format!("{} {dataset}: {}", kind.name(), window_text(&planned)));
     let meter = Meter::new(format!("{} {dataset}", kind.name()), Unit::Partitions, planned.partition_count());
-    let result = workshop.run(&request, &meter);
+    let result = workshop.carry_out(&bound, &meter);
     drop(meter);
+    outcome(&dataset, result, &mut workshop)
+}
+
+/// Returns what came of a plan that was carried out.
+pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop: &mut Workshop) -> Result<Answer, Failure> {
     match result {
         Ok(done) => match done.manifest {
             None => {
                 let object = json!({ "run": null, "plan": plan_json(&done.plan) });
-                Ok(Answer::new(plan_text(&dataset, &done.plan), object))
+                Ok(Answer::new(plan_text(dataset, &done.plan), object))
             }
             Some(manifest) => {
                 let mut object = manifest_json(&manifest);

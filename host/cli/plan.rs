@@ -6,8 +6,9 @@ use super::{
     output::{Answer, Table, bytes, count, event_json},
     report::Failure,
 };
-use crate::{manifest::Kind, plan::Plan};
+use crate::{manifest::Kind, pipeline::Error, plan::Plan, store};
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// What was typed.
 #[derive(clap::Args, Debug)]
@@ -15,6 +16,9 @@ pub struct Args {
     /// run, repair or backfill, and the dataset; the dataset alone plans a run, or with a window a backfill
     #[arg(required = true, num_args = 1..=2, value_name = "KIND] [DATASET")]
     words: Vec<String>,
+    /// Save the plan, for `restitch apply FILE`
+    #[arg(short, long, value_name = "FILE")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     rest: RunArgs,
 }
@@ -40,10 +44,25 @@ impl Args {
 /// Carries it out.
 pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let (kind, dataset) = args.kind_and_dataset()?;
-    let plan = cx.open()?.plan(&args.rest.request(kind, dataset.clone())?)?;
-    let mut object = plan_json(&plan);
-    object["dataset"] = json!(dataset);
-    Ok(Answer::new(plan_text(&dataset, &plan), object))
+    let request = args.rest.request(kind, dataset.clone())?;
+    let mut workshop = cx.open()?;
+    let Some(file) = args.out else {
+        let plan = workshop.plan(&request)?;
+        return Ok(Answer::new(plan_text(&dataset, &plan), named(plan_json(&plan), &dataset)));
+    };
+    let bound = workshop.bind(&request)?;
+    let plan = bound.plan().map_err(Error::from)?;
+    store::write(&file, bound.text().as_bytes())?;
+    let mut object = named(plan_json(&plan), &dataset);
+    let file = file.display().to_string();
+    object["saved"] = json!({ "file": file, "digest": bound.digest() });
+    let text = format!("{}\nSaved in {file}: `restitch apply {file}` does exactly this.\n", plan_text(&dataset, &plan));
+    Ok(Answer::new(text, object))
+}
+
+fn named(mut plan: Value, dataset: &str) -> Value {
+    plan["dataset"] = json!(dataset);
+    plan
 }
 
 /// Returns the window of a plan in one line.

@@ -1,6 +1,7 @@
 //! What can go wrong in a command, with its exit code and its way out.
 //! Never a catch-all: each variant is an operation's own error, or one that only the pipeline can make.
 
+use super::Applied;
 use crate::{
     catalog::{CatalogError, Dropped, Removed},
     check::CheckError,
@@ -11,8 +12,9 @@ use crate::{
     gc::GcError,
     id::{Digest, RunId, SnapshotId},
     ingest::IngestError,
+    manifest::Status,
     moves::MovesError,
-    plan::PlanError,
+    plan::{BoundError, PlanError},
     publish::PublishError,
     query::QueryError,
     recover::RecoverError,
@@ -122,6 +124,19 @@ pub enum Error {
     /// The dataset is cut in another way than it was published.
     #[error("dataset {dataset} is published {published}, but declared {declared}")]
     Recut { dataset: String, published: String, declared: String },
+    /// What a plan stands on is not as it was.
+    #[error("the plan of {dataset} does not hold any more: {}", listed(changes))]
+    Moved { dataset: String, changes: Vec<String> },
+    /// A saved plan is carried out once.
+    #[error("the plan {} run {}{}", if .0.status == Status::Running { "is just being applied as" } else { "was applied as" }, .0.run,
+        if .0.status == Status::Staged { ", which is staged" } else { "" })]
+    Applied(Applied),
+    /// A file is no plan, or not the plan that was saved.
+    #[error("{file} cannot be applied")]
+    PlanFile { file: String, source: BoundError },
+    /// A plan does not fit its calendar.
+    #[error(transparent)]
+    Bound(#[from] BoundError),
     /// Checks said no.
     #[error("run {run} was rejected: {} failed", failed.join(", "))]
     Rejected { run: RunId, failed: Vec<String> },
@@ -189,7 +204,8 @@ impl Error {
             Error::Masked { .. } | Error::NotReader { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
-            Error::Publish(PublishError::Status { .. }) => ErrorKind::Usage,
+            Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
+            Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(ExecuteError::Duplicates { .. })
             | Error::Rejected { .. }
             | Error::Unproven { .. }
@@ -234,6 +250,14 @@ impl Error {
             Error::Rejected { run, .. } => Some(format!(
                 "`restitch show {run}` shows what was measured; --validate warn publishes all the same; `restitch discard {run}` removes rows that were staged"
             )),
+            Error::Moved { .. } => text("plan again; nothing was done"),
+            Error::Applied(Applied { run, status: Status::Staged }) => {
+                Some(format!("`restitch publish {run}` makes it visible, `restitch discard {run}` throws it away; then plan again"))
+            }
+            Error::Applied(Applied { status: Status::Running, .. }) => text("wait for it"),
+            Error::Applied(Applied { run, .. }) => Some(format!("`restitch show {run}` shows what it did; to do it again, plan again")),
+            Error::PlanFile { source: BoundError::Version { .. }, .. } => text("use the release of restitch that wrote it, or plan again"),
+            Error::PlanFile { .. } | Error::Bound(_) => text("plan again with `restitch plan … -o FILE`; a plan is not edited"),
             Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
             Error::Publish(PublishError::Replaced { .. }) => text("roll the later runs back first, or say --force"),
             Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
@@ -341,6 +365,12 @@ fn reparse_hint(e: &ReparseError) -> Option<String> {
         ReparseError::Table(IngestError::Column { .. }) => "give the changed column a new name; the table keeps the old one".into(),
         _ => return None,
     })
+}
+
+/// The first of many, so that a plan of years stays readable.
+fn listed(changes: &[String]) -> String {
+    let shown = changes.iter().take(10).cloned().collect::<Vec<_>>().join("; ");
+    if changes.len() > 10 { format!("{shown}; and {} more", changes.len() - 10) } else { shown }
 }
 
 fn window_hint(e: &WindowError) -> Option<String> {

@@ -5,6 +5,7 @@ use super::{Error, RunRequest};
 use crate::{
     config::{CheckKind, Dataset, Project, Source},
     manifest::Grant,
+    plan::BoundPlan,
     schema::envelope,
     transform::Descriptor,
 };
@@ -15,16 +16,45 @@ use crate::{
 /// It reads a payload of a masked source and no reason was given, or the operator is none of the source's `payload_readers`.
 pub(super) fn of_run(project: &Project, dataset: &Dataset, d: &Descriptor, request: &RunRequest, operator: &str) -> Result<Vec<Grant>, Error> {
     let mut grants: Vec<Grant> = Vec::new();
-    let mut ask = |source: &Source, what: String| -> Result<(), Error> {
-        if !source.is_masked() || grants.iter().any(|g| g.source == source.name) {
+    for_each_reader(project, dataset, d, request.filter.as_deref(), &mut |source, what| {
+        if grants.iter().any(|g| g.source == source.name) {
             return Ok(());
         }
-        let Some(reason) = &request.grant_payload else {
-            return Err(Error::Masked { what, source_name: source.name.clone(), readers: source.payload_readers.clone() });
-        };
+        let Some(reason) = &request.grant_payload else { return Err(masked(source, what)) };
         grants.push(grant(source, operator, reason)?);
         Ok(())
-    };
+    })?;
+    if grants.is_empty() && request.grant_payload.is_some() {
+        let message = format!("nothing here reads {} of a source that masks columns", envelope::PAYLOAD);
+        return Err(Error::Usage { message, hint: Some("leave out --grant-payload".into()) });
+    }
+    Ok(grants)
+}
+
+/// Refuses a plan that reads more payloads now than it was granted, or by the word of somebody who may not give it any more.
+///
+/// # Errors
+/// As for [`of_run`].
+pub(super) fn still_hold(project: &Project, dataset: &Dataset, d: &Descriptor, plan: &BoundPlan) -> Result<(), Error> {
+    for_each_reader(project, dataset, d, plan.recipe.filter.as_deref(), &mut |source, what| {
+        let given = plan.grants.iter().find(|g| g.source == source.name).ok_or_else(|| masked(source, what))?;
+        grant(source, &given.operator, &given.reason).map(|_| ())
+    })
+}
+
+fn masked(source: &Source, what: String) -> Error {
+    Error::Masked { what, source_name: source.name.clone(), readers: source.payload_readers.clone() }
+}
+
+/// Calls `ask` for everything that reads payloads of a source with masks.
+fn for_each_reader(
+    project: &Project,
+    dataset: &Dataset,
+    d: &Descriptor,
+    filter: Option<&str>,
+    ask: &mut dyn FnMut(&Source, String) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let mut ask = |source: &Source, what: String| if source.is_masked() { ask(source, what) } else { Ok(()) };
     for (i, input) in d.inputs.iter().enumerate() {
         if !input.fields.iter().any(|f| f.name == envelope::PAYLOAD) {
             continue;
@@ -36,7 +66,7 @@ pub(super) fn of_run(project: &Project, dataset: &Dataset, d: &Descriptor, reque
     }
     for name in &dataset.inputs {
         let source = project.source(name)?;
-        if request.filter.as_deref().is_some_and(names_payload) {
+        if filter.is_some_and(names_payload) {
             ask(source, format!("the filter asks for {}", envelope::PAYLOAD))?;
         }
         for check in &dataset.checks {
@@ -47,11 +77,7 @@ pub(super) fn of_run(project: &Project, dataset: &Dataset, d: &Descriptor, reque
             }
         }
     }
-    if grants.is_empty() && request.grant_payload.is_some() {
-        let message = format!("nothing here reads {} of a source that masks columns", envelope::PAYLOAD);
-        return Err(Error::Usage { message, hint: Some("leave out --grant-payload".into()) });
-    }
-    Ok(grants)
+    Ok(())
 }
 
 /// Returns the grant of `operator` for the payloads of `source`.

@@ -8,7 +8,7 @@ use crate::{
     execute::{Computed, Progress},
     gc,
     id::{Digest, RunId, SnapshotId},
-    manifest::{Kind, Manifest, Mode, PartitionRecord, Status, Timings, checksum_of},
+    manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, checksum_of},
     plan::{PlannedPartition, Reason, records_by_partition},
     publish::PublishError,
     schema::PARTITION,
@@ -110,6 +110,7 @@ impl Workshop {
             operator,
             reason: None,
             of_run: Some(run),
+            plan_digest: None,
             published_snapshot: None,
             partitions: planned,
             checks: Vec::new(),
@@ -170,7 +171,7 @@ impl Workshop {
         let partitions = planned(old)?;
         let (Some(first), Some(last)) = (partitions.first(), partitions.last()) else { return Ok(Default::default()) };
         let hull = Window::new(first.window.start(), last.window.end())?;
-        let prepared = self.prepare(recipe, transform, &without_checks(old)?, hull, false)?;
+        let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, hull, false)?;
         let limits = (self.options.memory_bytes, self.options.workers);
         compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress)
     }
@@ -289,8 +290,7 @@ fn recut_note(old: &Manifest, now: &str) -> Option<String> {
 }
 
 /// The dataset that a recipe describes: a replay measures nothing but checksums.
-fn without_checks(old: &Manifest) -> Result<Dataset, Error> {
-    let r = &old.recipe;
+pub(super) fn without_checks(r: &Recipe) -> Result<Dataset, Error> {
     Ok(Dataset {
         name: r.dataset.clone(),
         inputs: r.sources.clone(),

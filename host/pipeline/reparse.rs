@@ -82,6 +82,7 @@ impl Workshop {
             window: Some(look.window.bounds_text().into()),
             only: None,
             recipe,
+            plan_digest: None,
             base_snapshot: look.snapshot,
             published_snapshot: None,
             of_run: None,

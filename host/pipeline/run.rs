@@ -1,17 +1,17 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop, grant};
+use super::{Error, Workshop, grant, prove::without_checks};
 use crate::{
     catalog::{LiveFile, PublishedRow, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
     config::{CheckKind, Dataset, Project, Source, TransformRef, nearest},
     datafile::Written,
     execute::{self, Job, Progress, cut, execute, output_fields, read_lookup},
-    id::{RunId, SnapshotId},
-    manifest::{Grant, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
+    id::{Digest, RunId, SnapshotId},
+    manifest::{InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
     moves::{self, Moved},
-    plan::{Plan, PlannedPartition, Reason, plan, records_by_partition},
+    plan::{BoundPlan, Plan, PlannedPartition, Reason, records_by_partition},
     publish::{self, PublishError},
     query::{Aggregate, Filter},
     raw::RawInput,
@@ -81,41 +81,53 @@ pub(super) struct Prepared {
 }
 
 impl Workshop {
-    /// Plans and carries out a run.
+    /// Plans and carries out a run: [`Workshop::bind`], then [`Workshop::carry_out`].
+    ///
+    /// # Errors
+    /// Many, see [`Error`]; nothing was published then. A run that began has a manifest that says how it ended.
+    pub fn run(&mut self, request: &RunRequest, progress: &dyn Progress) -> Result<RunResult, Error> {
+        let bound = self.bind(request)?;
+        self.carry_out(&bound, progress)
+    }
+
+    /// Carries out a plan: what was shown is what is done.
     ///
     /// # Errors
     /// Many, see [`Error`]; nothing was published then. A run that began has a manifest that says how it ended.
     /// # After a crash
     /// The next command marks the run as failed and removes what it staged; see ARCHITECTURE.md.
-    pub fn run(&mut self, request: &RunRequest, progress: &dyn Progress) -> Result<RunResult, Error> {
-        let mut dataset = self.dataset(request)?;
-        dataset.params.extend(request.params.iter().cloned());
-        let row = self.transform_row(&dataset.transform)?;
-        self.refuse_recut(&dataset)?;
-        let (facts, base) = self.facts(&dataset, row.digest, request.snapshot)?;
-        let plan = plan(&facts, &self.plan_request(request, &dataset)?)?;
+    pub fn carry_out(&mut self, bound: &BoundPlan, progress: &dyn Progress) -> Result<RunResult, Error> {
+        self.execute_plan(bound, None, progress)
+    }
+
+    /// As [`Workshop::carry_out`]; `saved` is the digest of a plan that comes from a file.
+    pub(super) fn execute_plan(&mut self, bound: &BoundPlan, saved: Option<Digest>, progress: &dyn Progress) -> Result<RunResult, Error> {
+        let plan = bound.plan()?;
         if plan.ranges.is_empty() {
             let waiting: Vec<String> = plan.waiting.iter().filter(|w| w.tier == "approval").map(|w| w.partition.clone()).collect();
-            if request.kind == Kind::Repair && !waiting.is_empty() {
-                return Err(Error::Approval { dataset: dataset.name, partitions: waiting });
+            if bound.kind == Kind::Repair && !waiting.is_empty() {
+                return Err(Error::Approval { dataset: bound.recipe.dataset.clone(), partitions: waiting });
             }
             return Ok(RunResult { plan, manifest: None });
+        }
+        let began = Instant::now();
+        // The recipe decides; what is checked is what is declared now.
+        let checks = self.project.dataset(&bound.recipe.dataset)?.checks.clone();
+        let dataset = Dataset { checks, ..without_checks(&bound.recipe)? };
+        let (facts, _) = self.facts(&dataset, bound.recipe.transform_digest, Some(bound.recipe.input_snapshot))?;
+        let changes = bound.moved(&plan, &facts.published)?;
+        if !changes.is_empty() {
+            return Err(Error::Moved { dataset: dataset.name, changes });
         }
         if let (true, Some(stand)) = (dataset.inputs.len() > 1, facts.stand) {
             self.catalog.record(|r| r.put_joint(&dataset.name, &stand))?;
         }
-        let began = Instant::now();
-        let now = self.options.clock.now();
-        let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
-        recipe.filter = request.filter.clone();
-        recipe.follows = moves::follows(&self.project, &dataset);
-        let transform = self.load(row.digest)?;
-        let grants = grant::of_run(&self.project, &dataset, transform.descriptor(), request, &self.options.operator)?;
-        fit(&self.project, &dataset, transform.descriptor(), &mut recipe)?;
+        let transform = self.load(bound.recipe.transform_digest)?;
+        grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
         let hull = plan.window.ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
-        let masked =
-            self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !grants.iter().any(|g| g.source == s.name));
-        let prepared = self.prepare(recipe, transform, &dataset, hull, masked)?;
+        let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
+        let masked = self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !granted(&s.name));
+        let prepared = self.prepare(bound.recipe.clone(), transform, &dataset, hull, masked)?;
         let gaps = self.gaps(&plan, &prepared.recipe)?;
         let records = records_by_partition(facts.calendar, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
@@ -125,7 +137,7 @@ impl Workshop {
             .filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end()))
             .cloned()
             .collect();
-        let (mut manifest, claim) = self.begin(request, &prepared, base, plan.window, &partitions, (grants, gaps))?;
+        let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
         let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
             .go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
@@ -220,12 +232,11 @@ impl Workshop {
 
     fn begin(
         &mut self,
-        request: &RunRequest,
+        bound: &BoundPlan,
+        saved: Option<Digest>,
         prepared: &Prepared,
-        base: SnapshotId,
-        window: Option<Window>,
         partitions: &[PlannedPartition],
-        (grants, gaps): (Vec<Grant>, Vec<String>),
+        gaps: Vec<String>,
     ) -> Result<(Manifest, Claim), Error> {
         let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
         let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
@@ -240,17 +251,18 @@ impl Workshop {
         };
         let manifest = Manifest {
             run: RunId(0),
-            kind: request.kind,
+            kind: bound.kind,
             status: Status::Running,
-            mode: request.mode,
-            validation: request.validation,
+            mode: bound.mode,
+            validation: bound.validation,
             operator: self.options.operator.clone(),
-            reason: request.reason.clone(),
-            asked: [&request.start, &request.end].into_iter().flatten().cloned().collect(),
-            window: window.map(|w| w.bounds_text().into()),
-            only: request.only.map(|o| o.name().to_owned()),
+            reason: bound.reason.clone(),
+            asked: bound.asked.clone(),
+            window: bound.window.clone(),
+            only: bound.only.map(|o| o.name().to_owned()),
             recipe: prepared.recipe.clone(),
-            base_snapshot: base,
+            plan_digest: saved,
+            base_snapshot: bound.base_snapshot,
             published_snapshot: None,
             of_run: None,
             inputs,
@@ -259,7 +271,7 @@ impl Workshop {
             checksum: None,
             timings: Timings::default(),
             versions,
-            grants,
+            grants: bound.grants.clone(),
             gaps,
             log: Vec::new(),
             error: None,
@@ -500,7 +512,7 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
 }
 
 /// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.
-fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
+pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
     let refuse =
         |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
     if recipe.key.is_empty() {

@@ -1,0 +1,169 @@
+//! Plans that bind: made from a request, and carried out later from a file exactly as they are, or refused.
+//! Never plans anew: what moved since is shown, and nothing is done.
+
+use super::{Error, RunRequest, RunResult, Workshop, grant, prove::without_checks, run::fit};
+use crate::{
+    catalog::{CatalogError, RunRow},
+    execute::Progress,
+    id::RunId,
+    manifest::{Recipe, Status},
+    moves,
+    plan::{BoundPlan, PLAN_VERSION, plan},
+    publish::{self, PublishError},
+    query::Filter,
+    time::{EventTime, format_us},
+    transform::Descriptor,
+};
+use std::collections::BTreeMap;
+
+/// A saved plan that was carried out already, or is just being carried out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// The run.
+    pub run: RunId,
+    /// Where it stands.
+    pub status: Status,
+}
+
+impl Workshop {
+    /// Plans a request, and binds the plan to all that determines its outcome: snapshot, transform, parameters, clock, seed.
+    ///
+    /// # Errors
+    /// See [`plan::plan`]; the dataset or its transform is not known, or they do not fit.
+    pub fn bind(&mut self, request: &RunRequest) -> Result<BoundPlan, Error> {
+        let mut dataset = self.dataset(request)?;
+        dataset.params.extend(request.params.iter().cloned());
+        let row = self.transform_row(&dataset.transform)?;
+        self.refuse_recut(&dataset)?;
+        let (facts, base) = self.facts(&dataset, row.digest, request.snapshot)?;
+        let plan = plan(&facts, &self.plan_request(request, &dataset)?)?;
+        let now = self.options.clock.now();
+        let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
+        recipe.filter = request.filter.clone();
+        recipe.follows = moves::follows(&self.project, &dataset);
+        let mut grants = Vec::new();
+        if !plan.ranges.is_empty() {
+            let descriptor = descriptor(&row.descriptor)?;
+            fit(&self.project, &dataset, &descriptor, &mut recipe)?;
+            grants = grant::of_run(&self.project, &dataset, &descriptor, request, &self.options.operator)?;
+            self.refuse_filter(&recipe)?;
+        }
+        let bound = BoundPlan {
+            version: PLAN_VERSION,
+            warehouse: self.catalog.read(|v| v.warehouse())?,
+            planned_by: self.options.operator.clone(),
+            planned_at: format_us(now.0),
+            kind: request.kind,
+            asked: [&request.start, &request.end].into_iter().flatten().cloned().collect(),
+            window: None,
+            only: request.only,
+            mode: request.mode,
+            validation: request.validation,
+            reason: request.reason.clone(),
+            partitions: 0,
+            records: 0,
+            files: 0,
+            bytes: 0,
+            ranges: Vec::new(),
+            standing: Vec::new(),
+            waiting: Vec::new(),
+            up_to_date: 0,
+            base_snapshot: base,
+            raw_rows: facts.files.iter().map(|f| f.rows).sum(),
+            gaps: Vec::new(),
+            grants,
+            recipe,
+        };
+        Ok(bound.fill(&plan, &facts.published))
+    }
+
+    /// A filter that does not parse is refused when it is planned, not when the plan is carried out.
+    fn refuse_filter(&mut self, recipe: &Recipe) -> Result<(), Error> {
+        let Some(sql) = &recipe.filter else { return Ok(()) };
+        for source in &recipe.sources {
+            if let Some(table) = self.catalog.read(|v| v.table(&format!("raw_{source}"), recipe.input_snapshot))? {
+                Filter::parse(sql, &table.fields())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Carries out a saved plan: its partitions, its snapshot, its recipe, whatever time it is; or refuses.
+    ///
+    /// # Errors
+    /// It was carried out before, or what it stands on moved ([`Error::Applied`], [`Error::Moved`]); and those of a run.
+    /// # After a crash
+    /// As for a run; the plan can be applied again.
+    pub fn apply(&mut self, bound: &BoundPlan, progress: &dyn Progress) -> Result<RunResult, Error> {
+        let warehouse = self.catalog.read(|v| v.warehouse())?;
+        if warehouse != bound.warehouse {
+            let message = "the plan was made for another warehouse".to_owned();
+            return Err(Error::Usage { message, hint: Some("apply it where it was made, or plan here".into()) });
+        }
+        let digest = bound.digest();
+        if let Some(RunRow { manifest, .. }) = self.catalog.read(|v| v.applied(&bound.recipe.dataset, digest))? {
+            return Err(Error::Applied(Applied { run: manifest.run, status: manifest.status }));
+        }
+        let changes = self.ground(bound)?;
+        if !changes.is_empty() {
+            return Err(Error::Moved { dataset: bound.recipe.dataset.clone(), changes });
+        }
+        self.execute_plan(bound, Some(digest), progress)
+    }
+
+    /// What a plan stands on, compared with what is there: in words what differs.
+    fn ground(&mut self, bound: &BoundPlan) -> Result<Vec<String>, Error> {
+        let (recipe, plan) = (&bound.recipe, bound.plan()?);
+        let mut changes = Vec::new();
+        let declared = self.project.dataset(&recipe.dataset)?.clone();
+        let cut = |sources: &[String], grain: &str, zone: &str| format!("by {grain} in {zone} from {}", sources.join(", "));
+        let planned = cut(&recipe.sources, &recipe.grain.to_string(), recipe.time_zone.name());
+        let now = cut(&declared.inputs, &declared.grain.to_string(), declared.time_zone.name());
+        if planned != now {
+            // Nothing else can be compared then.
+            return Ok(vec![format!("the dataset is declared {now}, and was {planned}")]);
+        }
+        let dataset = without_checks(recipe)?;
+        self.refuse_recut(&dataset)?;
+        let row = self.transform_row(&dataset.transform)?;
+        if row.digest != recipe.transform_digest {
+            changes.push(format!("{} is {} here, and was {}", recipe.transform, row.digest.short(), recipe.transform_digest.short()));
+            return Ok(changes);
+        }
+        let (facts, latest) = self.facts(&dataset, row.digest, Some(recipe.input_snapshot))?;
+        let raw_rows: i64 = facts.files.iter().map(|f| f.rows).sum();
+        if raw_rows != bound.raw_rows {
+            changes.push(format!("snapshot {} had {} raw rows, and {raw_rows} of them are left", recipe.input_snapshot, bound.raw_rows));
+        }
+        changes.extend(bound.moved(&plan, &facts.published)?);
+        if changes.is_empty() {
+            let runs: BTreeMap<EventTime, RunId> = facts.published.iter().map(|p| (p.window.start(), p.run)).collect();
+            let partitions = plan.partitions().map(|p| (p.name, p.window.start(), runs.get(&p.window.start()).copied()));
+            changes = self.catalog.read(|v| match v.table(&recipe.dataset, latest)? {
+                Some(table) => publish::moved(&v, &recipe.dataset, &table, (bound.base_snapshot, latest), partitions),
+                None => Ok::<_, PublishError>(Vec::new()),
+            })?;
+        }
+        if changes.is_empty() && !plan.ranges.is_empty() {
+            // The source may have got a mask, or lost a column.
+            fit(&self.project, &dataset, &descriptor(&row.descriptor)?, &mut recipe.clone())?;
+        }
+        Ok(changes)
+    }
+
+    /// Returns how many records have come for the partitions of a plan since it was made: they are not in it.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn come_since(&mut self, bound: &BoundPlan) -> Result<i64, Error> {
+        let plan = bound.plan()?;
+        let slots = self.catalog.read(|v| v.slots(&bound.recipe.sources, v.latest()?))?;
+        let newer = slots.iter().filter(|s| s.snapshot > bound.recipe.input_snapshot);
+        let within = |at: EventTime| plan.ranges.iter().any(|r| r.first.start() <= at && at < r.last.end());
+        Ok(newer.filter(|s| within(s.start)).map(|s| s.records).sum())
+    }
+}
+
+fn descriptor(json: &str) -> Result<Descriptor, Error> {
+    serde_json::from_str(json).map_err(|e| CatalogError::Value { what: "a descriptor", value: e.to_string() }.into())
+}

@@ -1,0 +1,56 @@
+//! A backup: the catalog at one moment, and every file that it names, while others go on writing.
+//! Never copies a catalog as a file: what is still in its log would be missing.
+
+use super::{Error, Workshop};
+use crate::{
+    catalog::{FILE, Named},
+    store::{Store, staging},
+};
+use std::path::Path;
+
+/// What a backup holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Backup {
+    /// Files copied, the catalog not counted.
+    pub files: u64,
+    /// Their size.
+    pub bytes: u64,
+}
+
+impl Workshop {
+    /// Copies the warehouse into `folder`, which must be missing or empty: a warehouse that can be opened.
+    ///
+    /// # Errors
+    /// The folder is not empty or not writable; a file that the catalog names is gone.
+    /// # After an error or a crash
+    /// The folder has no catalog, so it is no warehouse.
+    pub fn backup(&mut self, folder: &Path) -> Result<Backup, Error> {
+        if !crate::store::is_free(folder)? {
+            let message = format!("{} is not empty", folder.display());
+            return Err(Error::Usage { message, hint: Some("a backup is a folder of its own".into()) });
+        }
+        let to = Store::new(folder);
+        to.create_dir("data/main")?;
+        to.create_dir("staging")?;
+        to.create_dir("transforms")?;
+        // First the catalog, then its files: what it names is durable, and is never changed.
+        let partial = format!("{FILE}.partial");
+        let Named { data_files: mut paths, pending } = self.catalog.copy_to(&to.path(&partial))?;
+        for folder in pending.iter().map(|run| staging(&run.to_string())) {
+            let names = self.store.list(&folder)?.into_iter().filter(|n| n != "lock");
+            paths.extend(names.map(|n| format!("{folder}/{n}")));
+        }
+        let components = self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial"));
+        paths.extend(components.map(|n| format!("transforms/{n}")));
+        let mut done = Backup::default();
+        for path in &paths {
+            done.bytes += self.store.copy_to(path, &to)?;
+            done.files += 1;
+        }
+        to.sync_entries(&paths)?;
+        to.sync(&partial)?;
+        to.rename(&partial, FILE)?;
+        to.sync_parent(FILE)?;
+        Ok(done)
+    }
+}

@@ -1,0 +1,194 @@
+//! Plans that were saved: carried out exactly, whatever happened to the clock, restitch.toml and raw; or refused with what moved.
+//! The file is the contract here: most tests go through its text.
+
+use crate::support::{Lab, ORDERS, chain, component, order};
+use restitch::{
+    manifest::{Kind, Mode, Status},
+    pipeline::{Error, ErrorKind, RunRequest},
+    plan::{BoundError, BoundPlan},
+};
+use serde_json::Value;
+
+/// Two days of two orders; the first is published.
+fn lab() -> Lab {
+    let lab = Lab::new(ORDERS);
+    let day = |d: u32| (1..=2).map(|i| order(&format!("e{d}{i}"), &format!("2026-05-0{d}T1{i}:00:00Z"), "A", "5")).collect::<String>();
+    lab.land("days.jsonl", day(1) + &day(2));
+    lab.backfill("2026-05-01", "2026-05-01");
+    lab
+}
+
+const WINDOW: Option<(&str, &str)> = Some(("2026-05-01", "2026-05-02"));
+
+fn apply(lab: &Lab, plan: &BoundPlan) -> Result<restitch::manifest::Manifest, Error> {
+    Ok(lab.open().apply(plan, &())?.manifest.expect("there was something to do"))
+}
+
+#[test]
+fn a_plan_is_a_file_that_reads_back_as_itself() {
+    let lab = lab();
+    let plan = lab.bind(Kind::Backfill, WINDOW);
+    let text = plan.text();
+    assert_eq!(BoundPlan::parse(&text).unwrap(), plan);
+    let json: Value = serde_json::from_str(&text).unwrap();
+    for (pointer, want) in [
+        ("/asked/0", Value::from("2026-05-01")),
+        ("/window/1", Value::from("2026-05-03T00:00:00Z")),
+        ("/partitions", Value::from(2)),
+        ("/records", Value::from(4)),
+        ("/files", Value::from(1)),
+        ("/ranges/0/reason", Value::from("forced")),
+        ("/ranges/1/first", Value::from("2026-05-02")),
+        ("/ranges/1/reason", Value::from("missing")),
+        ("/standing/0/run", Value::from("r1")),
+        ("/base_snapshot", Value::from(2)),
+        ("/recipe/parameters/currency", Value::from("EUR")),
+        ("/digest", Value::from(plan.digest().to_string())),
+    ] {
+        assert_eq!(json.pointer(pointer), Some(&want), "{pointer}: {text}");
+    }
+    // Laid out in another way it is the same plan.
+    assert_eq!(BoundPlan::parse(&json.to_string()).unwrap(), plan);
+    // Every instant and every name of a calendar with doubled hours comes back.
+    let hours = Lab::new(&ORDERS.replace("partition = \"day\"", "partition = \"hour\"\ntime_zone = \"Europe/Berlin\""));
+    let fold = hours.bind(Kind::Backfill, Some(("2025-10-26", "2025-10-26")));
+    assert_eq!((fold.partitions, BoundPlan::parse(&fold.text()).unwrap().plan().unwrap().partitions().count()), (25, 25));
+}
+
+#[test]
+fn an_edited_file_is_refused() {
+    let text = lab().bind(Kind::Backfill, WINDOW).text();
+    let refuse = |text: String| BoundPlan::parse(&text).unwrap_err();
+    for (from, to) in [("\"records\": 4", "\"records\": 5"), ("\"mode\": \"overwrite\"", "\"mode\": \"stage\""), ("EUR", "USD"), ("r1", "r2")] {
+        assert!(text.contains(from), "{from}");
+        assert_eq!(refuse(text.replacen(from, to, 1)), BoundError::Edited, "{from}");
+    }
+    assert!(matches!(refuse(text.replacen("\"version\": 1", "\"version\": 2", 1)), BoundError::Version { found: 2 }));
+    assert!(matches!(refuse(text.replacen("\"only\"", "\"onyl\"", 1)), BoundError::Shape(_)));
+    assert!(matches!(refuse(text[..text.len() / 2].into()), BoundError::Shape(_)));
+    assert!(matches!(refuse("[]".into()), BoundError::Shape(_)));
+}
+
+/// Same partitions, snapshot, transform, parameters, clock: nothing that changed since counts, and the same bits come out.
+#[test]
+fn a_plan_is_carried_out_as_it_was_made() {
+    let mut lab = lab();
+    let plan = lab.bind(Kind::Backfill, WINDOW);
+    let dry = lab.go(RunRequest { mode: Mode::DryRun, ..Lab::request(Kind::Backfill, WINDOW) }).manifest.unwrap();
+    lab.now = "2026-07-01T00:00:00Z";
+    lab.land("later.jsonl", order("e9", "2026-05-02T20:00:00Z", "Z", "1000"));
+    lab.open().add_transform(&component("customer-totals-1.1.0.wasm")).unwrap();
+    let other =
+        ORDERS.replace("totals@1.0.0", "totals@1.1.0").replace("dedup = {", "params = { currency = \"USD\" }\nlimits = { time = \"1m\" }\ndedup = {");
+    std::fs::write(lab.path("restitch.toml"), other).unwrap();
+    assert_eq!(lab.open().come_since(&plan).unwrap(), 1);
+    let run = apply(&lab, &plan).unwrap();
+    assert_eq!(run.checksum, dry.checksum);
+    assert_eq!((&run.recipe, run.plan_digest), (&plan.recipe, Some(plan.digest())));
+    assert_eq!((run.recipe.as_of_us, run.base_snapshot), (dry.recipe.as_of_us, plan.base_snapshot));
+    assert_eq!(lab.published(), ["2026-05-01 A 2 10.00", "2026-05-02 A 2 10.00"]);
+    // What came since is not lost: it waits.
+    assert_eq!(lab.open().plan(&Lab::request(Kind::Run, None)).unwrap().partition_count(), 1);
+    assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()));
+}
+
+#[test]
+fn a_plan_is_applied_once_unless_nothing_came_of_it() {
+    let lab = lab();
+    let dry = lab.open().bind(&RunRequest { mode: Mode::DryRun, ..Lab::request(Kind::Backfill, WINDOW) }).unwrap();
+    assert_eq!(apply(&lab, &dry).unwrap().status, Status::Done);
+    assert_eq!(apply(&lab, &dry).unwrap().status, Status::Done, "a dry run keeps nothing, so it can be repeated");
+    let stage = lab.open().bind(&RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, WINDOW) }).unwrap();
+    let staged = apply(&lab, &stage).unwrap();
+    let e = apply(&lab, &stage).unwrap_err();
+    assert_eq!((e.kind(), e.to_string()), (ErrorKind::Conflict, format!("the plan was applied as run {}, which is staged", staged.run)));
+    lab.open().discard(staged.run).unwrap();
+    let again = apply(&lab, &stage).unwrap();
+    lab.open().publish(again.run).unwrap();
+    let e = apply(&lab, &stage).unwrap_err();
+    assert_eq!(e.to_string(), format!("the plan was applied as run {}", again.run));
+    // The rollback makes the plan no fresher: what stands now is the rollback's.
+    let rolled = lab.open().rollback(again.run, false, None).unwrap();
+    assert!(matches!(apply(&lab, &stage).unwrap_err(), Error::Applied(_)));
+    let Error::Moved { changes, .. } = apply(&lab, &dry).unwrap_err() else { panic!() };
+    assert_eq!(changes, [format!("partition 2026-05-01 was published by {} (snapshot {})", rolled.run, rolled.published_snapshot.unwrap())]);
+}
+
+#[test]
+fn a_plan_whose_ground_moved_is_refused_and_says_what_moved() {
+    let refused = |lab: &Lab, plan: &BoundPlan, want: &str| {
+        let before = lab.rows("select count(*) from restitch_runs");
+        let e = apply(lab, plan).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Conflict, "{e}");
+        assert!(e.to_string().contains(want) && e.hint().is_some(), "{e}");
+        assert_eq!(lab.rows("select count(*) from restitch_runs"), before, "nothing was begun");
+    };
+    // A run published one of its partitions; the other one would not have mattered.
+    let lab = lab();
+    let (both, second) = (lab.bind(Kind::Backfill, WINDOW), lab.bind(Kind::Backfill, Some(("2026-05-02", "2026-05-02"))));
+    let run = lab.backfill("2026-05-01", "2026-05-01");
+    let by = format!("partition 2026-05-01 was published by {} (snapshot {})", run.run, run.published_snapshot.unwrap());
+    refused(&lab, &both, &by);
+    apply(&lab, &second).unwrap();
+    // Another tool wrote into a partition.
+    let plan = lab.bind(Kind::Backfill, WINDOW);
+    crate::interop::lake(["sql", &lab.catalog(), "INSERT INTO daily SELECT * FROM daily WHERE _partition = '2026-05-01' LIMIT 1", "--write"]);
+    refused(&lab, &plan, "another tool");
+
+    // A partition was taken away.
+    let lab = self::lab();
+    let plan = lab.bind(Kind::Backfill, WINDOW);
+    lab.open().rollback(restitch::id::RunId(1), false, None).unwrap();
+    refused(&lab, &plan, "partition 2026-05-01 as r1 published it was taken away");
+
+    // The dataset is cut in another way. It is not published yet, so it may be.
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let plan = lab.bind(Kind::Backfill, WINDOW);
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("partition = \"day\"", "partition = \"month\"")).unwrap();
+    refused(&lab, &plan, "the dataset is declared by month in UTC from orders, and was by day in UTC from orders");
+
+    // Raw rows of the snapshot are gone.
+    std::fs::write(lab.path("restitch.toml"), ORDERS).unwrap();
+    let sql = "DELETE FROM __ducklake_metadata_lake.ducklake_data_file WHERE record_count = 1";
+    crate::interop::lake(["sql", &lab.catalog(), sql, "--write"]);
+    refused(&lab, &plan, "snapshot 1 had 1 raw rows, and 0 of them are left");
+
+    // It is a plan of another warehouse.
+    let e = apply(&self::lab(), &plan).unwrap_err();
+    assert_eq!((e.kind(), e.to_string().as_str()), (ErrorKind::Usage, "the plan was made for another warehouse"));
+}
+
+/// What moves while the plan is carried out is seen by the swap itself.
+#[test]
+fn two_processes_that_apply_one_plan_publish_it_once() {
+    let lab = lab();
+    std::fs::write(lab.path("plan.json"), lab.bind(Kind::Backfill, WINDOW).text()).unwrap();
+    let apply = || {
+        let out = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"))
+            .arg("-C")
+            .arg(lab.folder.path())
+            .args(["apply", "plan.json"])
+            .output()
+            .unwrap();
+        (out.status.code().unwrap(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let outcomes: Vec<(i32, String)> = std::thread::scope(|scope| {
+        let rivals: Vec<_> = (0..3).map(|_| scope.spawn(apply)).collect();
+        rivals.into_iter().map(|r| r.join().unwrap()).collect()
+    });
+    assert_eq!(outcomes.iter().filter(|(code, _)| *code == 0).count(), 1, "{outcomes:?}");
+    assert!(outcomes.iter().all(|(code, text)| *code == 0 || (*code == 4 && text.contains("Hint: "))), "{outcomes:?}");
+    assert_eq!(lab.rows("select count(*) from restitch_runs where status = 'published'"), ["2"]);
+}
+
+#[test]
+fn a_plan_with_nothing_to_do_does_nothing_and_a_bad_filter_is_no_plan() {
+    let lab = lab();
+    lab.run();
+    let plan = lab.bind(Kind::Run, None);
+    assert!(lab.open().apply(&BoundPlan::parse(&plan.text()).unwrap(), &()).unwrap().manifest.is_none());
+    let filter = RunRequest { filter: Some("amout > 1".into()), ..Lab::request(Kind::Backfill, WINDOW) };
+    let e = lab.open().bind(&filter).unwrap_err();
+    assert!(e.kind() == ErrorKind::Usage && chain(&e).contains("amout"), "{}", chain(&e));
+}
