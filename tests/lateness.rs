@@ -190,9 +190,10 @@ fn names_of(m: &restitch::manifest::Manifest) -> Vec<&str> {
 /// Conflicts can be listed: what came, from where, and which one counts.
 #[test]
 fn records_in_conflict_are_listed_side_by_side() {
-    let lab = Lab::new(ORDERS);
+    let mut lab = Lab::new(ORDERS);
     let again = order("e1", "2026-05-01T09:00:00Z", "A", "10");
     lab.land("a.jsonl", again.clone() + &order("e2", "2026-05-01T10:00:00Z", "A", "5") + &order("e3", "2026-05-01T11:00:00Z", "B", "1"));
+    lab.now = "2026-06-02T00:00:00Z";
     lab.land("b.jsonl", again + &order("e2", "2026-05-01T10:00:00Z", "A", "7") + &order("e3", "2026-05-02T11:00:00Z", "B", "1"));
     let listed = |partition: &str| -> Vec<String> {
         let rows = restitch::query::rows_json(&lab.open().conflicts("daily", partition, 100).unwrap());
