@@ -115,9 +115,10 @@ impl Life {
         let published = self.lab.rows(sql);
         // The table is made by the first run.
         let sql = "select _partition, cast(sum(total) * 100 as bigint) from daily group by 1";
-        let totals: HashMap<String, String> = if published.is_empty() { HashMap::new() } else { self.lab.rows(sql).iter().map(split).collect() };
+        let totals: HashMap<String, String> =
+            if published.is_empty() { HashMap::new() } else { self.lab.rows(sql).iter().map(|r| split(r)).collect() };
         let queued: HashMap<String, String> =
-            self.lab.rows("select partition, sum(cast(records as bigint)) from restitch_queue group by 1").iter().map(split).collect();
+            self.lab.rows("select partition, sum(cast(records as bigint)) from restitch_queue group by 1").iter().map(|r| split(r)).collect();
         let (mut read, mut waiting) = (0, self.landed.len());
         for row in published {
             let [partition, input, records, duplicates, dirty] = row.split(' ').collect::<Vec<_>>().try_into().unwrap();
@@ -145,7 +146,7 @@ impl Life {
     }
 }
 
-fn split(row: &String) -> (String, String) {
+fn split(row: &str) -> (String, String) {
     row.split_once(' ').map(|(a, b)| (a.into(), b.into())).unwrap()
 }
 
