@@ -3,6 +3,7 @@
 //! Bounded and repeatable: `RESTITCH_FUZZ_CASES` says how many cases each target gets, `RESTITCH_FUZZ_SEED` where they start.
 //! A finding prints its seed; with it, and one case, it comes again.
 
+use crate::support::Random;
 use arrow::{
     array::{Array, RecordBatch},
     util::display::array_value_to_string,
@@ -29,17 +30,7 @@ fn fuzz(target: &str, check: impl Fn(&mut Random)) {
     }
 }
 
-struct Random(u64);
-
 impl Random {
-    /// From 0 to `n` - 1.
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % n.max(1) as u64) as usize
-    }
-
     fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.below(of.len())]
     }

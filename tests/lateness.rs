@@ -1,7 +1,7 @@
 //! Watermarks of several sources, records that are late, come again, or come with another time: cases 12, 14, 15, 16 and their kind.
 //! Inputs stand in tests/cases; the numbers are those of the failures that they were cut from.
 
-use crate::support::{Lab, ORDERS, names, order};
+use crate::support::{Lab, ORDERS, Random, names, order};
 use restitch::{
     manifest::Kind,
     pipeline::{DatasetStatus, RunRequest, SourceStatus},
@@ -293,14 +293,9 @@ fn a_watermark_by_hand_closes_and_wakes() {
 /// same order of arrival ends; raw, deduplicated by the rule, sums to what is published.
 #[test]
 fn corrections_in_any_batches_end_in_the_bits_of_one_rebuild() {
-    for seed in 1..=4u64 {
-        let mut state = seed * 104_729;
-        let mut below = |n: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
-        };
+    for seed in 1..=4 {
+        let mut random = Random(seed * 104_729);
+        let mut below = |n| random.below(n);
         let lines: Vec<String> = (0..80)
             .map(|_| {
                 let time = format!("2026-05-0{}T{:02}:{:02}:00Z", 1 + below(5), below(24), below(60));
@@ -312,7 +307,7 @@ fn corrections_in_any_batches_end_in_the_bits_of_one_rebuild() {
         rebuilt.backfill("2026-05-01", "2026-05-05");
         let mut rest = lines.as_slice();
         for n in 0.. {
-            let (piece, next) = rest.split_at((1 + below(20) as usize).min(rest.len()));
+            let (piece, next) = rest.split_at((1 + below(20)).min(rest.len()));
             lived.land(&format!("{n}.jsonl"), piece.concat() + &"\n".repeat(n));
             rest = next;
             match below(3) {

@@ -1,7 +1,7 @@
 //! The crown property: any order, repetition and batching of the same raw data publishes the same bits as one full rebuild.
 //! Random, with seeds that are fixed: a failure names its seed.
 
-use crate::support::{Lab, ORDERS, order};
+use crate::support::{Lab, ORDERS, Random, order};
 use restitch::{
     manifest::{Kind, Mode},
     pipeline::RunRequest,
@@ -10,18 +10,6 @@ use restitch::{
     window::{Calendar, Grain},
 };
 use std::collections::{BTreeMap, HashMap, btree_map::Entry};
-
-/// xorshift64*: a test needs repeatable numbers, not good ones.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n
-    }
-}
 
 const CHECKSUMS: &str = "select partition, checksum from restitch_partitions where rows > 0 order by 1";
 

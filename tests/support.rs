@@ -194,3 +194,16 @@ pub fn chain(e: &dyn std::error::Error) -> String {
 pub fn names(plan: &Plan) -> Vec<String> {
     plan.partitions().map(|p| p.name).collect()
 }
+
+/// xorshift64*: a test needs repeatable numbers, not good ones. Any seed but 0.
+pub struct Random(pub u64);
+
+impl Random {
+    /// From 0 to `n` - 1.
+    pub fn below(&mut self, n: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
+    }
+}
