@@ -111,7 +111,7 @@ impl Session {
     ///
     /// # Errors
     /// A row is shorter or longer than `columns`.
-    pub fn register_rows(&self, name: &str, columns: &[String], rows: Vec<Vec<StateValue>>) -> Result<(), QueryError> {
+    pub fn register_rows(&self, name: &str, columns: &[(String, bool)], rows: Vec<Vec<StateValue>>) -> Result<(), QueryError> {
         let batch = table::batch_of(name, columns, rows)?;
         self.register_batches(name, batch.schema(), vec![batch])
     }
@@ -224,7 +224,7 @@ mod tests {
     fn session() -> Session {
         let session = Session::new(None, None).unwrap();
         let row = |n: i64, t: &str| vec![StateValue::Int(n), StateValue::Text(t.into())];
-        session.register_rows("runs", &["id".into(), "Status".into()], vec![row(1, "published"), row(2, "failed")]).unwrap();
+        session.register_rows("runs", &[("id".into(), true), ("Status".into(), false)], vec![row(1, "published"), row(2, "failed")]).unwrap();
         session
     }
 

@@ -111,6 +111,9 @@ CREATE TRIGGER restitch_hold_bytes BEFORE INSERT ON ducklake_files_scheduled_for
   WHEN EXISTS(SELECT 1 FROM restitch_hold WHERE data_file_id = NEW.data_file_id) BEGIN SELECT RAISE(IGNORE); END;
 ";
 
+/// Columns of the views that are computed and hold whole numbers.
+pub(super) const VIEW_INTEGERS: [&str; 5] = ["dirty", "records", "files", "least_late_seconds", "most_late_seconds"];
+
 /// Views: what a person or a dashboard asks of the warehouse, computed and never stored twice.
 pub(super) const VIEWS: &str = "
 CREATE VIEW restitch_partitions AS

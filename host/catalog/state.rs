@@ -648,13 +648,21 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the columns and rows of one of our own tables or views, as text, for SQL over them.
+    /// Returns the columns (with whether they hold whole numbers) and rows of one of our own tables or views, for SQL over them.
     ///
     /// # Errors
     /// There is no such table.
-    pub fn state_table(&self, name: &str) -> Result<(Vec<String>, Vec<Vec<rusqlite::types::Value>>), CatalogError> {
+    pub fn state_table(&self, name: &str) -> Result<(Vec<(String, bool)>, Vec<Vec<rusqlite::types::Value>>), CatalogError> {
         let mut statement = self.connection.prepare(&format!("SELECT * FROM \"{}\"", name.replace('"', "\"\"")))?;
-        let columns: Vec<String> = statement.column_names().map(str::to_owned).collect();
+        let mut types = self.connection.prepare("SELECT name, type FROM pragma_table_info(?1)")?;
+        // SQLite knows no type of what a view computes.
+        let whole = |name: &str, declared: &str| declared.contains("INT") || (declared.is_empty() && super::schema::VIEW_INTEGERS.contains(&name));
+        let columns = types.query_map([name], |r| {
+            let (name, declared): (String, String) = (r.get(0)?, r.get(1)?);
+            let whole = whole(&name, &declared);
+            Ok((name, whole))
+        })?;
+        let columns = columns.collect::<Result<Vec<_>, _>>()?;
         let count = columns.len();
         let rows = statement.query_map([], |r| (0..count).map(|i| r.get(i)).collect::<Result<Vec<_>, _>>())?;
         let rows = rows.collect::<Result<_, _>>()?;

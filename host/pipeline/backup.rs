@@ -29,6 +29,8 @@ impl Workshop {
             let message = format!("{} is not empty", folder.display());
             return Err(Error::Usage { message, hint: Some("a backup is a folder of its own".into()) });
         }
+        // What the copy names must not be collected meanwhile.
+        let _turn = self.store.lock("gc")?;
         let to = Store::new(folder);
         to.create_dir("data/main")?;
         to.create_dir("staging")?;

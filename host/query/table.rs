@@ -144,20 +144,21 @@ fn spread(files: &[ObjectMeta], groups: usize) -> Vec<FileGroup> {
 }
 
 /// Returns rows of single values as a batch.
-pub(super) fn batch_of(name: &str, columns: &[String], rows: Vec<Vec<StateValue>>) -> Result<RecordBatch, QueryError> {
+pub(super) fn batch_of(name: &str, columns: &[(String, bool)], rows: Vec<Vec<StateValue>>) -> Result<RecordBatch, QueryError> {
     if let Some(row) = rows.iter().find(|r| r.len() != columns.len()) {
         let message = format!("a row of {name} has {} values for {} columns", row.len(), columns.len());
         return Err(QueryError::Plan { message });
     }
-    let arrays: Vec<ArrayRef> = (0..columns.len()).map(|i| column_of(&rows, i)).collect();
-    let fields: Vec<ArrowField> = columns.iter().zip(&arrays).map(|(c, a)| ArrowField::new(c, a.data_type().clone(), true)).collect();
+    let arrays: Vec<ArrayRef> = columns.iter().enumerate().map(|(i, (_, whole))| column_of(&rows, i, *whole)).collect();
+    let fields: Vec<ArrowField> = columns.iter().zip(&arrays).map(|((c, _), a)| ArrowField::new(c, a.data_type().clone(), true)).collect();
     let count = arrow::array::RecordBatchOptions::new().with_row_count(Some(rows.len()));
     Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &count)?)
 }
 
-fn column_of(rows: &[Vec<StateValue>], i: usize) -> ArrayRef {
+/// `whole` says what a column is of which no row tells.
+fn column_of(rows: &[Vec<StateValue>], i: usize, whole: bool) -> ArrayRef {
     let values = || rows.iter().map(move |r| &r[i]);
-    match type_of(values()) {
+    match type_of(values()).unwrap_or(if whole { DataType::Int64 } else { DataType::String }) {
         DataType::Int64 => Arc::new(Int64Array::from_iter(values().map(|v| if let StateValue::Int(n) = v { Some(*n) } else { None }))),
         DataType::Float64 => Arc::new(Float64Array::from_iter(values().map(|v| match v {
             StateValue::Int(n) => Some(*n as f64),
@@ -169,24 +170,24 @@ fn column_of(rows: &[Vec<StateValue>], i: usize) -> ArrayRef {
     }
 }
 
-fn type_of<'a>(values: impl Iterator<Item = &'a StateValue>) -> DataType {
+fn type_of<'a>(values: impl Iterator<Item = &'a StateValue>) -> Option<DataType> {
     let mut found = None;
     for value in values {
         let this = match value {
             StateValue::Null => continue,
             StateValue::Int(_) => DataType::Int64,
             StateValue::Real(_) => DataType::Float64,
-            StateValue::Text(_) => return DataType::String,
+            StateValue::Text(_) => return Some(DataType::String),
             StateValue::Blob(_) => DataType::Binary,
         };
         found = Some(match found {
             None => this,
             Some(other) if other == this => this,
             Some(DataType::Int64 | DataType::Float64) if this != DataType::Binary => DataType::Float64,
-            Some(_) => return DataType::String,
+            Some(_) => return Some(DataType::String),
         });
     }
-    found.unwrap_or(DataType::String)
+    found
 }
 
 fn text_of(value: &StateValue) -> Option<String> {
@@ -284,7 +285,7 @@ pub(super) mod tests {
         use StateValue::*;
         let check = |values: Vec<StateValue>, name: &str| {
             let rows = values.into_iter().map(|v| vec![v]).collect();
-            assert_eq!(batch_of("t", &["c".into()], rows).unwrap().schema().field(0).data_type().to_string(), name);
+            assert_eq!(batch_of("t", &[("c".into(), false)], rows).unwrap().schema().field(0).data_type().to_string(), name);
         };
         check(vec![Null, Int(1)], "Int64");
         check(vec![Int(1), Real(0.5), Null], "Float64");
@@ -294,6 +295,6 @@ pub(super) mod tests {
         check(vec![Int(1), Text("x".into())], "Utf8");
         check(vec![Null], "Utf8");
         check(vec![], "Utf8");
-        assert!(batch_of("t", &["c".into()], vec![vec![]]).is_err());
+        assert!(batch_of("t", &[("c".into(), true)], vec![vec![]]).is_err());
     }
 }
