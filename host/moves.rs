@@ -39,14 +39,13 @@ pub enum MovesError {
 /// Entries of the index that are held before they are written.
 const CHUNK: usize = 4 << 20;
 
-/// Returns whether the records of a dataset are followed from partition to partition: its dedup key is the record id of each of its
-/// sources. Another key may well occur once per partition, like a customer in a daily table.
+/// Returns whether the records of a dataset are followed from partition to partition: its dedup key is the declared record id of each of
+/// its sources. Another key may well occur once per partition, like a customer in a daily table; and an id that is made of the
+/// payload never comes with another event time.
 pub fn follows(project: &Project, dataset: &Dataset) -> bool {
-    let id_of = |s: &Source| s.record_id.clone();
-    dataset.dedup.as_ref().is_some_and(|d| match d.key.as_slice() {
-        [key] => key == envelope::RECORD_ID || dataset.inputs.iter().all(|i| project.sources.get(i).and_then(id_of).as_deref() == Some(key.as_str())),
-        _ => false,
-    })
+    let Some([key]) = dataset.dedup.as_ref().map(|d| d.key.as_slice()) else { return false };
+    let declared = |source: &String| project.sources.get(source).and_then(|s| s.record_id.as_deref());
+    dataset.inputs.iter().all(|source| declared(source).is_some_and(|id| id == key || key == envelope::RECORD_ID))
 }
 
 /// Finds what moved in the records of `source` that came since it was last asked, and queues the partitions that lost a record, of
