@@ -120,8 +120,10 @@ pub struct Ingested {
     pub files: Vec<IngestedFile>,
     /// The watermark before and after.
     pub watermark: (Option<Watermark>, Option<Watermark>),
-    /// Late records by partition.
+    /// Late records by partition, and partitions that lost a record to another one.
     pub queued: Vec<QueueRow>,
+    /// What could not be done after landing, and is done before the next plan.
+    pub note: Option<String>,
 }
 
 /// What became of one file.
@@ -236,8 +238,15 @@ fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result
         });
     }
     let watermark = catalog.read(|v| v.watermark(&source.name))?.map(|w| w.value);
-    let report =
-        Ingested { source: source.name.clone(), format: source.format, snapshot: None, files, watermark: (watermark, watermark), queued: Vec::new() };
+    let report = Ingested {
+        source: source.name.clone(),
+        format: source.format,
+        snapshot: None,
+        files,
+        watermark: (watermark, watermark),
+        queued: Vec::new(),
+        note: None,
+    };
     Ok((report, new))
 }
 
@@ -396,8 +405,15 @@ impl Landing<'_> {
         commit.put_slots(source, slots.into_iter())?;
         commit.put_queue(source, queue.iter().cloned())?;
         commit.put_lateness(source, &lateness)?;
-        for (dataset, stand) in &joint {
-            commit.put_joint(dataset, stand)?;
+        for t in &joint {
+            // A run or an ingest of another source may have closed partitions that records of this one were on time for.
+            let now = commit.view().joint(&t.dataset)?.filter(|now| Some(*now) != t.begun);
+            if now.zip(t.first_on_time).is_some_and(|(now, first)| first < now.cutoffs.late) {
+                return Err(conflict(format!("the dataset {} is complete further than when this began; ingest again", t.dataset)));
+            }
+            if let Some(stand) = &t.joint {
+                commit.put_joint(&t.dataset, stand)?;
+            }
         }
         commit.clear_intents(self.owner)?;
         Ok(queue)
@@ -520,7 +536,7 @@ fn targets(view: &View, project: &Project, source: &Source, now: IngestTime) -> 
     let target = |name: &str, calendar: Calendar, inputs: &[String]| -> Result<Target, IngestError> {
         let others = if inputs.len() > 1 { state(inputs)?.into_iter().filter(|i| i.source != source.name).collect() } else { Vec::new() };
         let joint = if others.is_empty() { None } else { view.joint(name)? };
-        Ok(Target { dataset: name.into(), calendar, others, joint, current: None })
+        Ok(Target { dataset: name.into(), calendar, others, joint, current: None, begun: joint, first_on_time: None })
     };
     let mut targets = Vec::new();
     for d in project.datasets_of(&source.name) {

@@ -56,33 +56,43 @@ pub fn follows(project: &Project, dataset: &Dataset) -> bool {
 /// # After a crash
 /// The next call does it again; what was written stays written once.
 pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source: &str) -> Result<Vec<QueueRow>, MovesError> {
-    let landed = |v: &View| Ok::<_, CatalogError>((v.moves_upto(source)?, v.last_landing(source)?));
-    let (upto, last) = catalog.read(|v| landed(&v))?;
-    if last.is_none_or(|last| upto >= last) {
+    let followers: Vec<&Dataset> = project.datasets_of(source).filter(|d| follows(project, d)).collect();
+    let behind = |v: &View| -> Result<Option<(SnapshotId, SnapshotId)>, CatalogError> {
+        let Some(last) = v.last_landing(source)? else { return Ok(None) };
+        let mut upto = v.moves_upto(source)?;
+        for d in &followers {
+            upto = upto.min(v.moves_queued(&d.name, source)?);
+        }
+        Ok((upto < last).then_some((v.moves_upto(source)?, last)))
+    };
+    if catalog.read(|v| behind(&v))?.is_none() {
         return Ok(Vec::new());
     }
-    let _turn = store.lock(&format!("ids-{source}"))?;
-    let (upto, last) = catalog.read(|v| landed(&v))?;
-    let Some(last) = last.filter(|last| upto < *last) else { return Ok(Vec::new()) };
-    let input = catalog.read(|v| {
-        let Some(table) = v.table(&format!("raw_{source}"), last)? else { return Ok::<_, CatalogError>(None) };
-        let files = v.files(&table, last, table.column_id(envelope::EVENT_TIME))?;
-        Ok(Some(RawInput { table, files, snapshot: last }))
-    })?;
-    let Some(input) = input else { return Ok(Vec::new()) };
-    let search = Search { project, source, input: &input, upto, last };
-    match index_new(store, catalog, &search) {
-        Err(MovesError::Catalog(e)) if e.is_damage() => {
-            IdIndex::remove(store)?;
-            index_new(store, catalog, &search)
+    // One index for all sources has one writer.
+    let _turn = store.lock("ids-index")?;
+    let Some((upto, last)) = catalog.read(|v| behind(&v))? else { return Ok(Vec::new()) };
+    if upto < last {
+        let input = catalog.read(|v| {
+            let Some(table) = v.table(&format!("raw_{source}"), last)? else { return Ok::<_, CatalogError>(None) };
+            let files = v.files(&table, last, table.column_id(envelope::EVENT_TIME))?;
+            Ok(Some(RawInput { table, files, snapshot: last }))
+        })?;
+        if let Some(input) = input {
+            let search = Search { source, input: &input, upto, last };
+            match index_new(store, catalog, &search) {
+                Err(MovesError::Catalog(e)) if e.is_damage() => {
+                    IdIndex::remove(store)?;
+                    index_new(store, catalog, &search)?;
+                }
+                done => done?,
+            }
         }
-        done => done,
     }
+    queue(catalog, project, source, &followers, last)
 }
 
 /// One look for moves.
 struct Search<'s> {
-    project: &'s Project,
     source: &'s str,
     input: &'s RawInput,
     /// What was known before.
@@ -91,10 +101,14 @@ struct Search<'s> {
     last: SnapshotId,
 }
 
-fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<Vec<QueueRow>, MovesError> {
-    let Search { project, source, input, upto, last } = *search;
+fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<(), MovesError> {
+    let Search { source, input, upto, last } = *search;
     let mut index = IdIndex::open(store)?;
-    let begun = index.begin(source)?;
+    let mut begun = index.begin(source)?;
+    if begun.upto > upto {
+        // The catalog is written first: one that knows less is another one, put back from a backup.
+        begun.forget()?;
+    }
     let mut candidates: HashMap<u64, Vec<i32>> = HashMap::new();
     let mut chunk: Vec<(u64, i32)> = Vec::new();
     let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
@@ -110,25 +124,33 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<Ve
     }
     begun.add(&mut chunk, &mut candidates)?;
     let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, input, &candidates)? };
+    catalog.record(|r| {
+        r.put_moved(source, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;
+        r.put_moves_upto(source, last)
+    })?;
+    Ok(begun.commit(last)?)
+}
+
+/// Queues the partitions that lost a record since each dataset was last looked at: one that restitch.toml left out for a while is caught up too.
+fn queue(catalog: &mut Catalog, project: &Project, source: &str, followers: &[&Dataset], last: SnapshotId) -> Result<Vec<QueueRow>, MovesError> {
     let mut queued = Vec::new();
     catalog.record(|r| {
-        let new = r.put_moved(source, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;
-        let moved: Vec<&String> = found.keys().filter(|id| new.contains(id.as_str())).collect();
-        for d in project.datasets_of(source).filter(|d| follows(project, d)) {
-            let lost = lost(&r.view(), project, d, moved.iter().map(|id| found[*id].as_slice()), upto)?;
+        for d in followers {
+            let upto = r.view().moves_queued(&d.name, source)?;
+            let moved = r.view().moved_since(source, upto)?;
             let mut wanted = Vec::new();
-            for row in lost {
+            for row in lost(&r.view(), project, d, &moved, upto)? {
                 // Before the first time nobody was at work without knowing of moves: what is not published will be built with them.
                 if upto.0 >= 0 || r.view().published_at(&d.name, row.window.start())?.is_some() {
                     wanted.push(row);
                 }
             }
             r.put_queue(source, wanted.iter().cloned())?;
+            r.put_moves_queued(&d.name, source, last)?;
             queued.extend(wanted);
         }
-        r.put_moves_upto(source, last)
+        Ok::<_, CatalogError>(())
     })?;
-    begun.commit(last)?;
     Ok(queued)
 }
 
@@ -147,15 +169,17 @@ fn slot_of(at: i64) -> i32 {
     at.div_euclid(SLOT_US) as i32
 }
 
-/// Where the records of one id stand.
-fn stands(ids: &mut BTreeMap<String, Vec<MovedRow>>, batch: &RawBatch, row: usize) {
+/// Where the records of ids stand: by event time and ingest.
+type Stands = BTreeMap<String, BTreeMap<(EventTime, SnapshotId), MovedRow>>;
+
+fn note(ids: &mut Stands, batch: &RawBatch, row: usize) {
     let [ids_column, files] = [0, 1].map(|c| batch.columns.column(c).as_string::<i32>());
     let (at, snapshot, seq) = (EventTime(batch.times.value(row)), SnapshotId(batch.snapshots.value(row)), batch.seq.value(row));
+    let future = batch.flags.value(row) & envelope::FUTURE != 0;
+    let fresh = || MovedRow { at, snapshot, first_seq: seq, last_seq: seq, future, file: files.value(row).to_owned() };
     let rows = ids.entry(ids_column.value(row).to_owned()).or_default();
-    match rows.iter_mut().find(|r| (r.at, r.snapshot) == (at, snapshot)) {
-        Some(r) => (r.first_seq, r.last_seq) = (r.first_seq.min(seq), r.last_seq.max(seq)),
-        None => rows.push(MovedRow { at, snapshot, first_seq: seq, last_seq: seq, file: files.value(row).to_owned() }),
-    }
+    let r = rows.entry((at, snapshot)).or_insert_with(fresh);
+    (r.first_seq, r.last_seq) = (r.first_seq.min(seq), r.last_seq.max(seq));
 }
 
 /// Reads the rows that the index points at, and returns the ids that really have records in several slots.
@@ -165,27 +189,30 @@ fn verify(store: &Store, input: &RawInput, candidates: &HashMap<u64, Vec<i32>>) 
     slots.dedup();
     let slot_window = |s: i32| Window::new(EventTime(s as i64 * SLOT_US), EventTime((s as i64 + 1) * SLOT_US)).ok();
     let windows: Vec<Window> = slots.into_iter().filter_map(slot_window).collect();
-    let mut ids: BTreeMap<String, Vec<MovedRow>> = BTreeMap::new();
+    let mut ids = Stands::new();
     let columns = [id_field(), Field::new(envelope::FILE, DataType::String, false)];
     for batch in input.scan(store, &columns, windows) {
         let batch = batch?;
         let column = batch.columns.column(0).as_string::<i32>();
         for row in 0..batch.times.len() {
             if candidates.contains_key(&hash(column.value(row))) {
-                stands(&mut ids, &batch, row);
+                note(&mut ids, &batch, row);
             }
         }
     }
-    ids.retain(|_, rows| rows.iter().any(|r| slot_of(r.at.0) != slot_of(rows[0].at.0)));
-    Ok(ids)
+    let several = |rows: &BTreeMap<(EventTime, SnapshotId), MovedRow>| {
+        let slot = |r: Option<&(EventTime, SnapshotId)>| r.map(|(at, _)| slot_of(at.0));
+        slot(rows.keys().next()) != slot(rows.keys().next_back())
+    };
+    Ok(ids.into_iter().filter(|(_, rows)| several(rows)).map(|(id, rows)| (id, rows.into_values().collect())).collect())
 }
 
 /// Returns the partitions of a dataset that lost a record to another one after `upto`.
-fn lost<'m>(
+fn lost(
     view: &View,
     project: &Project,
     dataset: &Dataset,
-    moved: impl Iterator<Item = &'m [MovedRow]>,
+    moved: &[(String, Vec<MovedRow>)],
     upto: SnapshotId,
 ) -> Result<Vec<QueueRow>, CatalogError> {
     if dataset.dedup.as_ref().is_none_or(|d| d.keep == Keep::FirstIngested) {
@@ -195,14 +222,15 @@ fn lost<'m>(
     let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
     let stand = stand_of(view, project, dataset)?;
     let mut rows: BTreeMap<(EventTime, SnapshotId, String), QueueRow> = BTreeMap::new();
-    for records in moved {
-        let Some(last) = records.iter().max_by_key(|r| r.last()) else { continue };
-        if last.snapshot <= upto {
-            continue;
-        }
+    for (_, records) in moved {
+        // Those that counted, one after the other: first the one that counted until then.
+        let mut arrived: Vec<&MovedRow> = records.iter().filter(|r| !r.future).collect();
+        arrived.sort_by_key(|r| r.last());
+        let Some(last) = arrived.last().copied().filter(|l| l.snapshot > upto) else { continue };
+        let before = arrived.partition_point(|r| r.snapshot <= upto).saturating_sub(1);
         let home = calendar.at(last.at);
         let mut left: HashSet<EventTime> = HashSet::new();
-        for record in records.iter().filter(|r| !home.contains(r.at)) {
+        for record in arrived[before..].iter().filter(|r| !home.contains(r.at)) {
             let window = calendar.at(record.at);
             if !left.insert(window.start()) {
                 continue;
@@ -275,13 +303,13 @@ impl Moved {
     }
 
     /// Returns the ids that have records inside `window` and outside of it, each with the one outside that counts: by `keep` the
-    /// last or the first to arrive.
+    /// last or the first to arrive. One from the future takes no other's place.
     pub fn outside(&self, window: Window, keep: Keep) -> HashMap<&str, Arrival> {
         let first = self.places.partition_point(|(at, _)| *at < window.start());
         let inside = self.places[first..].iter().take_while(|(at, _)| window.contains(*at));
         let mut bounds = HashMap::new();
         for (id, rows) in inside.map(|(_, i)| &self.ids[*i]) {
-            let others = rows.iter().filter(|r| !window.contains(r.at));
+            let others = rows.iter().filter(|r| !r.future && !window.contains(r.at));
             let bound = if keep == Keep::FirstIngested { others.map(MovedRow::first).min() } else { others.map(MovedRow::last).max() };
             if let Some(bound) = bound {
                 bounds.insert(id.as_str(), bound);
@@ -291,7 +319,8 @@ impl Moved {
     }
 }
 
-/// Returns whether a record that arrived at `arrival` counts, when another one with its id stands in another partition.
-pub fn counts(keep: Keep, arrival: Arrival, outside: Arrival) -> bool {
-    (arrival > outside) == (keep != Keep::FirstIngested)
+/// Returns whether a record counts that arrived at `arrival`, when another one with its id stands in another partition: one from the future
+/// does not.
+pub fn counts(keep: Keep, arrival: Arrival, future: bool, outside: Arrival) -> bool {
+    !future && (arrival > outside) == (keep != Keep::FirstIngested)
 }

@@ -36,7 +36,7 @@ use crate::{
     time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
-    window::Calendar,
+    window::{Calendar, Window},
 };
 use std::{
     cell::OnceCell,
@@ -219,7 +219,11 @@ impl Workshop {
         let request = ingest::Request { files, max_rejects, operator: &self.options.operator, clock: self.options.clock };
         let mut landed = ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?;
         if self.project.datasets_of(&source.name).any(|d| moves::follows(&self.project, d)) {
-            landed.queued.extend(moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name)?);
+            // The records are landed, whatever becomes of this: a plan looks for moves again, and fails if it cannot.
+            match moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name) {
+                Ok(queued) => landed.queued.extend(queued),
+                Err(e) => landed.note = Some(format!("records that moved between partitions could not be looked for: {e}")),
+            }
         }
         Ok(landed)
     }
@@ -503,12 +507,7 @@ impl Workshop {
     /// There is no such dataset, or the name is not one of its partitions'.
     pub fn why(&mut self, dataset: &str, partition: &str) -> Result<Why, Error> {
         let dataset = self.project.dataset(dataset)?.clone();
-        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
-        let window = calendar.parse(partition).ok_or_else(|| Error::NoPartition {
-            dataset: dataset.name.clone(),
-            partition: partition.into(),
-            grain: dataset.grain,
-        })?;
+        let window = partition_window(&dataset, partition)?;
         self.catalog.read(|v| {
             Ok(Why {
                 published: v.published_at(&dataset.name, window.start())?,
@@ -652,6 +651,12 @@ impl Workshop {
         })?;
         Ok(session.sql(sql)?)
     }
+}
+
+/// Returns the window of the partition of that name.
+fn partition_window(dataset: &Dataset, partition: &str) -> Result<Window, Error> {
+    let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+    calendar.parse(partition).ok_or_else(|| Error::NoPartition { dataset: dataset.name.clone(), partition: partition.into(), grain: dataset.grain })
 }
 
 fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {

@@ -199,6 +199,17 @@ impl Plan {
         self.ranges.iter().map(|r| r.records).sum()
     }
 
+    /// Returns whether a partition that starts at `start` is in it.
+    pub fn covers(&self, start: EventTime) -> bool {
+        let next = self.ranges.partition_point(|r| r.last.end() <= start);
+        self.ranges.get(next).is_some_and(|r| r.first.start() <= start)
+    }
+
+    /// Returns the window from its first partition to its last.
+    pub fn hull(&self) -> Option<Window> {
+        Window::new(self.ranges.first()?.first.start(), self.ranges.last()?.last.end()).ok()
+    }
+
     /// Returns its partitions, named, in order of time.
     pub fn partitions(&self) -> impl Iterator<Item = PlannedPartition> + '_ {
         self.ranges.iter().flat_map(|r| {
@@ -320,11 +331,11 @@ fn known_partitions(facts: &Facts) -> KnownMap {
         *queued.entry((row.window.start(), row.snapshot)).or_default() += row.records;
     }
     // An ingest brought records on time for a partition if it brought more than it queued.
-    let on_time = |start: EventTime, arrived: &[(SnapshotId, i64)]| {
-        arrived.iter().filter(|(at, records)| *records > queued.get(&(start, *at)).copied().unwrap_or(0)).map(|a| a.0).max()
+    let on_time = |start: EventTime, arrived: &BTreeMap<SnapshotId, i64>| {
+        arrived.iter().rev().find(|(at, records)| **records > queued.get(&(start, **at)).copied().unwrap_or(0)).map(|a| *a.0)
     };
     let mut current: Option<Window> = None;
-    let mut arrived: Vec<(SnapshotId, i64)> = Vec::new();
+    let mut arrived: BTreeMap<SnapshotId, i64> = BTreeMap::new();
     // What lay in the future when it came counts as on time once the watermark has passed it.
     let come = |s: &Slot| facts.stand.is_some_and(|w| s.start.0 + SLOT_US <= w.cutoffs.late.0);
     let slots = facts.slots.iter().map(|s| Slot { future: if come(s) { 0 } else { s.future }, ..*s });
@@ -341,10 +352,7 @@ fn known_partitions(facts: &Facts) -> KnownMap {
             }
         };
         current = Some(window);
-        match arrived.iter_mut().find(|a| a.0 == slot.snapshot) {
-            Some(a) => a.1 += slot.records - slot.future,
-            None => arrived.push((slot.snapshot, slot.records - slot.future)),
-        }
+        *arrived.entry(slot.snapshot).or_default() += slot.records - slot.future;
         known.entry(window.start()).or_default().records += slot.records;
         // Only in zones of the past does a border cut a slot: then both sides may have its records.
         let end = EventTime(slot.start.0 + SLOT_US);

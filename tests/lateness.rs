@@ -237,6 +237,47 @@ fn every_rule_has_its_moves() {
     assert_eq!(small.published(), ["2026-05 A 1 1.00", "2026-06 A 1 12.00"]);
 }
 
+/// An id that goes on leaves only its last place; a record from the future takes nobody's; and a rule that forbids is kept by either side.
+#[test]
+fn only_the_place_that_was_left_is_built_again() {
+    let lab = Lab { now: "2026-05-10T00:00:00Z", ..Lab::new(&ORDERS.replace("400000h", "1h")) };
+    for (day, name) in [("01", "a"), ("02", "b"), ("03", "c")] {
+        let landed = lab.land(name, order("e1", &format!("2026-05-{day}T09:00:00Z"), "A", "1"));
+        let queued: Vec<_> = landed.queued.iter().map(|q| q.partition.as_str()).collect();
+        assert_eq!(queued.len(), (name != "a") as usize, "{queued:?}");
+        lab.go(Lab::request(Kind::Run, None));
+        lab.try_go(Lab::request(Kind::Repair, None)).unwrap();
+    }
+    assert_eq!(lab.published(), ["2026-05-03 A 1 1.00"]);
+    let future = lab.land("future", order("e1", "2999-05-03T09:00:00Z", "A", "9"));
+    assert!(future.queued.is_empty(), "{:?}", future.queued);
+    lab.backfill("2026-05-03", "2026-05-03");
+    assert_eq!(lab.published(), ["2026-05-03 A 1 1.00"], "a typo of a year takes no record away");
+
+    let fail = Lab::new(&ORDERS.replace("latest_ingested", "fail"));
+    fail.land("a", order("e1", "2026-05-01T09:00:00Z", "A", "1"));
+    fail.run();
+    fail.land("b", order("e1", "2026-05-02T09:00:00Z", "A", "1"));
+    let refused = fail.try_go(Lab::request(Kind::Run, None)).unwrap_err();
+    assert!(crate::support::chain(&refused).contains("partition 2026-05-02 has 1 records whose id"), "{refused}");
+}
+
+/// A dataset that restitch.toml leaves out for a while misses nothing that moved meanwhile.
+#[test]
+fn a_dataset_that_was_left_out_is_caught_up() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a", order("e1", "2026-05-01T09:00:00Z", "A", "1"));
+    lab.run();
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), toml.replace("[dataset.daily]", "[dataset.other]")).unwrap();
+    lab.land("b", order("e1", "2026-05-02T09:00:00Z", "A", "1"));
+    std::fs::write(lab.path("restitch.toml"), &toml).unwrap();
+    assert_eq!(status(&lab).1.partitions.iter().filter(|p| p.dirty).count(), 1);
+    lab.run();
+    lab.repair();
+    assert_eq!(lab.published(), ["2026-05-02 A 1 1.00"]);
+}
+
 /// A dataset that is declared when everything is landed, and an index that was lost or damaged.
 #[test]
 fn moves_are_found_in_what_was_landed_before() {

@@ -3,9 +3,8 @@
 //! Used by `pipeline::backup`.
 
 use super::{Catalog, CatalogError, View};
-use crate::id::RunId;
+use crate::{id::RunId, store::Store};
 use rusqlite::{Connection, OpenFlags};
-use std::path::Path;
 
 /// What a copied catalog names.
 #[derive(Clone, Debug)]
@@ -17,16 +16,19 @@ pub struct Named {
 }
 
 impl Catalog {
-    /// Writes a copy of the catalog to `path`, where nothing is, and returns what the copy names.
+    /// Writes a copy of the catalog as `file` of another warehouse's folder, where nothing is, and returns what the copy names. Its data path
+    /// is that folder's: another tool that opens it touches no file of this one.
     ///
     /// # Errors
     /// The catalog cannot be read, or the copy not be written.
     /// # After an error or a crash
     /// A part of the copy may be left.
-    pub fn copy_to(&self, path: &Path) -> Result<Named, CatalogError> {
+    pub fn copy_to(&self, to: &Store, file: &str) -> Result<Named, CatalogError> {
+        let path = to.path(file);
         let text = path.to_str().ok_or_else(|| CatalogError::Value { what: "a path", value: path.display().to_string() })?;
         self.connection.execute("VACUUM INTO ?1", [text])?;
-        let copy = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let copy = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        copy.execute("UPDATE ducklake_metadata SET value = ?1 WHERE key = 'data_path' AND scope IS NULL", [super::absolute_data(to)])?;
         View { connection: &copy, data_path: &self.data_path }.named()
     }
 }

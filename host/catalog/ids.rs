@@ -97,6 +97,17 @@ fn damage(e: &rusqlite::Error) -> bool {
 }
 
 impl IdChange<'_> {
+    /// Forgets all ids of the source.
+    ///
+    /// # Errors
+    /// The index cannot be written.
+    pub fn forget(&mut self) -> Result<(), CatalogError> {
+        self.tx.execute("DELETE FROM block WHERE run IN (SELECT id FROM run WHERE source = ?1)", [&self.source])?;
+        self.tx.execute("DELETE FROM run WHERE source = ?1", [&self.source])?;
+        self.upto = SnapshotId(-1);
+        Ok(())
+    }
+
     /// Adds entries, which are taken out of `new`. Hashes that then stand in several slots come into `several`, with all their slots.
     ///
     /// # Errors

@@ -69,7 +69,9 @@ CREATE INDEX restitch_repair_of ON restitch_repair_queue(dataset, start_us);
 CREATE TABLE restitch_joint_watermark(dataset VARCHAR PRIMARY KEY, value_us BIGINT NOT NULL, late_cutoff_us BIGINT NOT NULL, approval_cutoff_us BIGINT NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_moves(source VARCHAR PRIMARY KEY, upto BIGINT NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_moved(source VARCHAR NOT NULL, record_id VARCHAR NOT NULL, at_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,
-  file VARCHAR NOT NULL, PRIMARY KEY(source, record_id, at_us, snapshot_id)) WITHOUT ROWID;
+  future BIGINT NOT NULL, file VARCHAR NOT NULL, PRIMARY KEY(source, record_id, at_us, snapshot_id)) WITHOUT ROWID;
+CREATE TABLE restitch_moves_queued(dataset VARCHAR NOT NULL, source VARCHAR NOT NULL, upto BIGINT NOT NULL, PRIMARY KEY(dataset, source)) WITHOUT ROWID;
+CREATE INDEX restitch_moved_since ON restitch_moved(source, snapshot_id);
 CREATE INDEX restitch_moved_at ON restitch_moved(source, at_us);
 CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL);
 CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR NOT NULL, dataset VARCHAR NOT NULL, status VARCHAR NOT NULL, mode VARCHAR NOT NULL,

@@ -133,6 +133,8 @@ pub struct MovedRow {
     pub first_seq: i64,
     /// The place of the last of them in it.
     pub last_seq: i64,
+    /// Whether they lay too far in the future.
+    pub future: bool,
     /// The file of the first that was seen.
     pub file: String,
 }
@@ -499,27 +501,38 @@ impl View<'_> {
         Ok(statement.query_row([source], |r| r.get::<_, Option<i64>>(0))?.map(SnapshotId))
     }
 
+    /// Returns the snapshot up to which the partitions of `dataset` that lost a record of `source` are queued; -1 before the first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn moves_queued(&self, dataset: &str, source: &str) -> Result<SnapshotId, CatalogError> {
+        let sql = "SELECT coalesce(max(upto), -1) FROM restitch_moves_queued WHERE dataset = ?1 AND source = ?2";
+        Ok(self.connection.prepare_cached(sql)?.query_row([dataset, source], |r| r.get(0).map(SnapshotId))?)
+    }
+
+    /// Returns the ids that stand in several slots and have a record from after `upto`, with all their places.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn moved_since(&self, source: &str, upto: SnapshotId) -> Result<Vec<(String, Vec<MovedRow>)>, CatalogError> {
+        let sql = "SELECT record_id, at_us, snapshot_id, first_seq, last_seq, future, file FROM restitch_moved WHERE source = ?1
+                     AND record_id IN (SELECT record_id FROM restitch_moved WHERE source = ?1 AND snapshot_id > ?2)
+                   ORDER BY record_id, at_us, snapshot_id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        moved_rows(statement.query(params![source, upto.0])?)
+    }
+
     /// Returns the ids that have a record inside `hull` and stand in several slots, with all their places up to the snapshot `at`.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn moved(&self, source: &str, hull: Window, at: SnapshotId) -> Result<Vec<(String, Vec<MovedRow>)>, CatalogError> {
-        let sql = "SELECT record_id, at_us, snapshot_id, first_seq, last_seq, file FROM restitch_moved WHERE source = ?1 AND snapshot_id <= ?4
+        let sql =
+            "SELECT record_id, at_us, snapshot_id, first_seq, last_seq, future, file FROM restitch_moved WHERE source = ?1 AND snapshot_id <= ?4
                      AND record_id IN (SELECT record_id FROM restitch_moved WHERE source = ?1 AND at_us >= ?2 AND at_us < ?3 AND snapshot_id <= ?4)
                    ORDER BY record_id, at_us, snapshot_id";
         let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query(params![source, hull.start().0, hull.end().0, at.0])?;
-        let mut ids: Vec<(String, Vec<MovedRow>)> = Vec::new();
-        while let Some(r) = rows.next()? {
-            let id: String = r.get(0)?;
-            let row =
-                MovedRow { at: EventTime(r.get(1)?), snapshot: SnapshotId(r.get(2)?), first_seq: r.get(3)?, last_seq: r.get(4)?, file: r.get(5)? };
-            match ids.last_mut() {
-                Some((last, rows)) if *last == id => rows.push(row),
-                _ => ids.push((id, vec![row])),
-            }
-        }
-        Ok(ids)
+        moved_rows(statement.query(params![source, hull.start().0, hull.end().0, at.0])?)
     }
 
     /// Returns how far a dataset of several sources was complete when that was last looked at.
@@ -685,6 +698,20 @@ impl View<'_> {
 pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
     let sources: String = r.get(1)?;
     Ok(DatasetRow { name: r.get(0)?, sources: sources.split(',').map(str::to_owned).collect(), grain: r.get(2)?, time_zone: r.get(3)? })
+}
+
+fn moved_rows(mut rows: rusqlite::Rows) -> Result<Vec<(String, Vec<MovedRow>)>, CatalogError> {
+    let mut ids: Vec<(String, Vec<MovedRow>)> = Vec::new();
+    while let Some(r) = rows.next()? {
+        let id: String = r.get(0)?;
+        let (at, snapshot) = (EventTime(r.get(1)?), SnapshotId(r.get(2)?));
+        let row = MovedRow { at, snapshot, first_seq: r.get(3)?, last_seq: r.get(4)?, future: r.get(5)?, file: r.get(6)? };
+        match ids.last_mut() {
+            Some((last, rows)) if *last == id => rows.push(row),
+            _ => ids.push((id, vec![row])),
+        }
+    }
+    Ok(ids)
 }
 
 fn file_row(r: &rusqlite::Row) -> rusqlite::Result<FileRow> {

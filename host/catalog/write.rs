@@ -14,7 +14,6 @@ use crate::{
     window::Window,
 };
 use rusqlite::{Connection, params};
-use std::collections::HashSet;
 
 fn text(d: &Option<Digest>) -> Option<String> {
     d.map(|d| d.to_string())
@@ -185,19 +184,25 @@ impl Record<'_> {
         Ok(m)
     }
 
-    /// Records where ids stand that stand in several slots. Returns the ids of which something is new.
+    /// Records where ids stand that stand in several slots; what is there already stays.
     ///
     /// # Errors
     /// The catalog cannot be written.
-    pub fn put_moved<'m>(&self, source: &str, rows: impl Iterator<Item = (&'m str, &'m MovedRow)>) -> Result<HashSet<&'m str>, CatalogError> {
-        let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_moved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)")?;
-        let mut new = HashSet::new();
+    pub fn put_moved<'m>(&self, source: &str, rows: impl Iterator<Item = (&'m str, &'m MovedRow)>) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_moved VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
         for (id, m) in rows {
-            if insert.execute(params![source, id, m.at.0, m.snapshot.0, m.first_seq, m.last_seq, m.file])? > 0 {
-                new.insert(id);
-            }
+            insert.execute(params![source, id, m.at.0, m.snapshot.0, m.first_seq, m.last_seq, m.future, m.file])?;
         }
-        Ok(new)
+        Ok(())
+    }
+
+    /// Records that the partitions of `dataset` that lost a record of `source` are queued up to a snapshot.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn put_moves_queued(&self, dataset: &str, source: &str, upto: SnapshotId) -> Result<(), CatalogError> {
+        self.tx.execute("INSERT OR REPLACE INTO restitch_moves_queued VALUES (?1, ?2, ?3)", params![dataset, source, upto.0])?;
+        Ok(())
     }
 
     /// Records that moved ids of `source` are known up to a snapshot.

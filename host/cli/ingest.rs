@@ -106,6 +106,9 @@ fn text(done: &Ingested) -> String {
     let (before, after) = done.watermark;
     let moved = if before == after { format!("stays at {}", mark(after)) } else { format!("{} → {}", mark(before), mark(after)) };
     text += &format!("\nLanded as snapshot {snapshot}. Watermark of {}: {moved}.\n", done.source);
+    if let Some(note) = &done.note {
+        text += &format!("Note: {note}. The next plan does it.\n");
+    }
     if !done.queued.is_empty() {
         text += &format!("\nLate records wait for these partitions:\n{}", queue(&done.queued).text());
     }
@@ -171,7 +174,7 @@ fn object(done: &Ingested) -> Value {
     };
     let mark = |w: Option<crate::watermark::Watermark>| w.map(|w| event_json(w.0));
     json!({ "source": done.source, "snapshot": done.snapshot, "files": done.files.iter().map(file).collect::<Vec<_>>(),
-        "watermark_before": mark(done.watermark.0), "watermark": mark(done.watermark.1), "queued": queue_json(&done.queued) })
+        "watermark_before": mark(done.watermark.0), "watermark": mark(done.watermark.1), "queued": queue_json(&done.queued), "note": done.note })
 }
 
 /// Carries out `watermark`.

@@ -3,7 +3,7 @@
 
 use super::{Counts, Job, Layout, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
 use crate::{
-    config::Keep,
+    config::{Keep, OnConflict},
     dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
     id::Digest,
     manifest::Timings,
@@ -191,6 +191,8 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
 /// The records of one partition whose ids also stand in another one.
 struct Elsewhere<'j> {
     keep: Keep,
+    /// Whether a record of another partition is refused, and not only counted.
+    fail: bool,
     column: usize,
     /// By raw table.
     bounds: Vec<HashMap<&'j str, Arrival>>,
@@ -199,10 +201,13 @@ struct Elsewhere<'j> {
 impl<'j> Elsewhere<'j> {
     fn of(job: &'j Job, column: Option<usize>, window: Window) -> Elsewhere<'j> {
         match (column, &job.recipe.dedup) {
-            (Some(column), Some(rule)) => {
-                Elsewhere { keep: rule.keep, column, bounds: job.moved.iter().map(|m| m.outside(window, rule.keep)).collect() }
-            }
-            _ => Elsewhere { keep: Keep::LatestIngested, column: 0, bounds: Vec::new() },
+            (Some(column), Some(rule)) => Elsewhere {
+                keep: rule.keep,
+                fail: rule.keep == Keep::Fail || rule.on_conflict == OnConflict::Fail,
+                column,
+                bounds: job.moved.iter().map(|m| m.outside(window, rule.keep)).collect(),
+            },
+            _ => Elsewhere { keep: Keep::LatestIngested, fail: false, column: 0, bounds: Vec::new() },
         }
     }
 
@@ -210,7 +215,9 @@ impl<'j> Elsewhere<'j> {
     fn counts(&self, batch: &RawBatch, row: usize) -> bool {
         let Some(bounds) = self.bounds.get(batch.table).filter(|b| !b.is_empty()) else { return true };
         let id = batch.columns.column(self.column).as_string::<i32>().value(row);
-        bounds.get(id).is_none_or(|outside| counts(self.keep, (batch.snapshots.value(row), batch.seq.value(row)), *outside))
+        let Some(outside) = bounds.get(id) else { return true };
+        let future = batch.flags.value(row) & envelope::FUTURE != 0;
+        !self.fail && counts(self.keep, (batch.snapshots.value(row), batch.seq.value(row)), future, *outside)
     }
 
     fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, counts: &mut Counts, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) {

@@ -36,6 +36,9 @@ pub(super) struct Target {
     pub(super) others: Vec<InputState>,
     pub(super) joint: Option<Stand>,
     pub(super) current: Option<Window>,
+    /// How far it was complete when the ingest began, and the first of its records that are on time by that.
+    pub(super) begun: Option<Stand>,
+    pub(super) first_on_time: Option<EventTime>,
 }
 
 impl Target {
@@ -133,7 +136,11 @@ impl Classifier {
         }
         for i in 0..self.targets.len() {
             let stand = if self.targets[i].others.is_empty() { own } else { self.targets[i].joint };
-            let Some((stand, tier)) = stand.and_then(|s| Some((s, s.cutoffs.late_tier(at)?))) else { continue };
+            let Some((stand, tier)) = stand.and_then(|s| Some((s, s.cutoffs.late_tier(at)?))) else {
+                let first = &mut self.targets[i].first_on_time;
+                *first = Some(first.map_or(at, |f| f.min(at)));
+                continue;
+            };
             worst = worst.max(Some(tier));
             self.queue_late(i, at, tier, stand.watermark.0.0 - at.0);
         }
@@ -185,8 +192,8 @@ impl Classifier {
     }
 
     pub(super) fn finish(self) -> Classified {
-        let joint = self.targets.into_iter().filter(|t| !t.others.is_empty()).filter_map(|t| Some((t.dataset, t.joint?)));
-        Classified { slots: self.slots.into_values().collect(), queue: self.queue, lateness: self.lateness, joint: joint.collect() }
+        let joint = self.targets.into_iter().filter(|t| !t.others.is_empty()).collect();
+        Classified { slots: self.slots.into_values().collect(), queue: self.queue, lateness: self.lateness, joint }
     }
 }
 
@@ -196,6 +203,6 @@ pub(super) struct Classified {
     pub(super) queue: Vec<QueueRow>,
     /// Records by how long before the watermark they happened: see [`lateness_bucket`].
     pub(super) lateness: BTreeMap<i64, i64>,
-    /// How far datasets of several sources are complete.
-    pub(super) joint: Vec<(String, Stand)>,
+    /// Datasets of several sources.
+    pub(super) joint: Vec<Target>,
 }

@@ -37,10 +37,14 @@ impl Workshop {
         to.create_dir("transforms")?;
         // First the catalog, then its files: what it names is durable, and is never changed.
         let partial = format!("{FILE}.partial");
-        let Named { data_files: mut paths, pending } = self.catalog.copy_to(&to.path(&partial))?;
+        let Named { data_files: mut paths, pending } = self.catalog.copy_to(&to, &partial)?;
         for folder in pending.iter().map(|run| staging(&run.to_string())) {
-            let names = self.store.list(&folder)?.into_iter().filter(|n| n != "lock");
-            paths.extend(names.map(|n| format!("{folder}/{n}")));
+            let names: Vec<String> = self.store.list(&folder)?.into_iter().filter(|n| n != "lock").collect();
+            if !names.iter().any(|n| n == "staged.json") {
+                let message = format!("{folder} went while it was copied: its run was published or discarded");
+                return Err(Error::Usage { message, hint: Some("empty the folder, and back up again".into()) });
+            }
+            paths.extend(names.into_iter().map(|n| format!("{folder}/{n}")));
         }
         let components = self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial"));
         paths.extend(components.map(|n| format!("transforms/{n}")));

@@ -1,8 +1,8 @@
 //! The records behind a conflict: same key, other payload, side by side.
 //! Never shows a payload, which may hold what a mask hides: the declared columns are shown as they landed.
 
-use super::{Error, Workshop};
-use crate::{moves, query::Rows, schema::envelope, window::Calendar};
+use super::{Error, Workshop, partition_window};
+use crate::{moves, query::Rows, schema::envelope};
 
 impl Workshop {
     /// Returns the records of one partition whose dedup key has records that differ in payload, in order of key and arrival: the key, where
@@ -12,12 +12,7 @@ impl Workshop {
     /// There is no such dataset or partition, or the dataset removes no duplicates.
     pub fn conflicts(&mut self, dataset: &str, partition: &str, rows_max: usize) -> Result<Rows, Error> {
         let dataset = self.project.dataset(dataset)?.clone();
-        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
-        let window = calendar.parse(partition).ok_or_else(|| Error::NoPartition {
-            dataset: dataset.name.clone(),
-            partition: partition.into(),
-            grain: dataset.grain,
-        })?;
+        let window = partition_window(&dataset, partition)?;
         let Some(dedup) = &dataset.dedup else {
             let message = format!("{} keeps every record: it declares no dedup", dataset.name);
             return Err(Error::Usage { message, hint: Some("dedup = { key = [\"…\"] } says which records are one".into()) });
@@ -32,15 +27,20 @@ impl Workshop {
         let (from, to) = window.bounds_text();
         let inside = format!("{time} >= TIMESTAMP '{from}' AND {time} < TIMESTAMP '{to}'");
         let follows = moves::follows(&self.project, &dataset);
+        let landed = self.catalog.read(|v| v.table_names(v.latest()?))?;
         let raw: Vec<String> = dataset
             .inputs
             .iter()
+            .filter(|i| landed.contains(&format!("raw_{i}")))
             .map(|i| {
                 let only = if follows { String::new() } else { format!(" WHERE {inside}") };
                 let from = format!("FROM {}{only}", quoted(&format!("raw_{i}")));
                 format!("SELECT {}, '{i}' AS _source, {inside} AS _inside, {time}, {at}, {file}, {offset}, {seq}, {hash} {from}", list(&columns))
             })
             .collect();
+        if raw.is_empty() {
+            return Err(Error::NoInput { source_name: dataset.inputs[0].clone() });
+        }
         let key = list(&dedup.key);
         let order = if dedup.keep == crate::config::Keep::FirstIngested { "ASC" } else { "DESC" };
         let own: Vec<String> = dedup.key.iter().map(|k| format!("r.{}", quoted(k))).collect();

@@ -124,19 +124,14 @@ impl Workshop {
         }
         let transform = self.load(bound.recipe.transform_digest)?;
         grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
-        let hull = plan.window.ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
+        let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
         let masked = self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !granted(&s.name));
         let prepared = self.prepare(bound.recipe.clone(), transform, &dataset, hull, masked)?;
         let gaps = self.gaps(&plan, &prepared.recipe)?;
         let records = records_by_partition(facts.calendar, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
-        let prior: Vec<PublishedRow> = facts
-            .published
-            .iter()
-            .filter(|p| plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end()))
-            .cloned()
-            .collect();
+        let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.covers(p.window.start())).cloned().collect();
         let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
         let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
             .go(&mut manifest, progress);

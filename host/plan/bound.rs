@@ -274,7 +274,7 @@ impl BoundPlan {
 fn standing(plan: &Plan, published: &[PublishedRow]) -> Vec<Standing> {
     let mut standing: Vec<(Standing, Window)> = Vec::new();
     for p in published {
-        if !plan.ranges.iter().any(|r| r.first.start() <= p.window.start() && p.window.start() < r.last.end()) {
+        if !plan.covers(p.window.start()) {
             continue;
         }
         match standing.last_mut() {
