@@ -5,6 +5,7 @@
 mod copy;
 mod ducklake;
 mod ids;
+mod lateness;
 mod retention;
 mod schema;
 mod state;
@@ -13,6 +14,7 @@ mod write;
 pub use copy::Named;
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex};
+pub use lateness::{MovedRow, WatermarkRow};
 pub(crate) use retention::cuts;
 pub use retention::{Dropped, EndedFile, Holder, Removed, RemovedFile, Version};
 pub use state::*;
