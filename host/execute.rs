@@ -109,7 +109,7 @@ pub enum ExecuteError {
         source: Box<QueryError>,
     },
     /// Dedup forbids a second record with one key.
-    #[error("partition {partition} has {count} records whose {what}, and dedup says fail")]
+    #[error("partition {partition} has {count} record(s) whose {what}, and dedup says fail")]
     Duplicates {
         /// The partition.
         partition: String,

@@ -99,6 +99,16 @@ impl Store {
         self.root.join(relative)
     }
 
+    /// Returns whether a folder, there or yet to be made, lies inside this one.
+    pub fn holds(&self, folder: &Path) -> bool {
+        let real = |path: &Path| -> Option<PathBuf> {
+            let absolute = std::path::absolute(path).ok()?;
+            let there = absolute.ancestors().find(|a| a.exists())?;
+            Some(there.canonicalize().ok()?.join(absolute.strip_prefix(there).ok()?))
+        };
+        real(folder).zip(real(&self.root)).is_some_and(|(folder, root)| folder.starts_with(root))
+    }
+
     /// Returns whether there is a file or folder at `relative`.
     pub fn exists(&self, relative: &str) -> bool {
         self.path(relative).exists()

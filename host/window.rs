@@ -1,7 +1,7 @@
 //! Bounded event time: half-open windows of instants, and how a calendar cuts them into named partitions.
 //! Never looks at data. One pair of UTC instants per partition drives reading, staging and the swap.
 
-use crate::time::{EventTime, SECOND_US, TimeError, first_instant, format_us, local, local_midnight, parse};
+use crate::time::{END_US, EventTime, MIN_US, SECOND_US, TimeError, first_instant, format_us, local, local_midnight, parse};
 use chrono::{Datelike, Days, LocalResult, Months, NaiveDate, NaiveDateTime, Offset, TimeDelta, TimeZone, Timelike};
 use chrono_tz::Tz;
 use std::fmt;
@@ -188,6 +188,21 @@ impl Calendar {
 
     /// Returns the partition that `name` names, if it names one of this calendar.
     pub fn parse(&self, name: &str) -> Option<Window> {
+        self.parse_date(name).or_else(|| self.parse_end(name))
+    }
+
+    /// In other zones than UTC the first and the last partitions of time have names in the years 0000 and 10000.
+    fn parse_end(&self, name: &str) -> Option<Window> {
+        const TWO_DAYS_US: i64 = 2 * 86_400 * 1_000_000;
+        if !["0000", "0001", "9999", "10000"].iter().any(|year| name.trim_start_matches('+').starts_with(year)) {
+            return None;
+        }
+        let first = Window { start: EventTime(MIN_US), end: EventTime(MIN_US + TWO_DAYS_US) };
+        let last = Window { start: EventTime(END_US - TWO_DAYS_US), end: EventTime(END_US) };
+        self.partitions(first).chain(self.partitions(last)).find(|w| self.name(w) == name)
+    }
+
+    fn parse_date(&self, name: &str) -> Option<Window> {
         if !name.is_ascii() {
             return None;
         }
@@ -277,7 +292,7 @@ impl Calendar {
     }
 
     fn midnight(&self, date: NaiveDate) -> EventTime {
-        local_midnight(date, self.zone).unwrap_or(EventTime(if date.year() < 5000 { crate::time::MIN_US } else { crate::time::END_US }))
+        local_midnight(date, self.zone).unwrap_or(EventTime(if date.year() < 5000 { MIN_US } else { END_US }))
     }
 
     fn first_day(&self, d: NaiveDate) -> NaiveDate {
@@ -439,6 +454,9 @@ mod tests {
                 assert_eq!(c.partitions(last).count(), 1, "{zone} {grain}");
                 let first = c.at(EventTime(crate::time::MIN_US));
                 assert!(first.contains(EventTime(crate::time::MIN_US)), "{zone} {grain}");
+                for end in [first, last, c.at(EventTime(first.end.0)), c.at(EventTime(last.start.0 - 1))] {
+                    assert_eq!(c.parse(&c.name(&end)), Some(end), "{zone} {grain}");
+                }
             }
         }
         let c = calendar(Grain::Year, "UTC");

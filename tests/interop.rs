@@ -161,7 +161,7 @@ fn columns_of_any_name_reach_duckdb() {
     lab.land("a.jsonl", line("e1", "x") + &line("e2", "x") + &line("e3", "y"));
     let quoted = |n: &str| format!("\"{}\"", n.replace('"', "\"\""));
     let filter = names.iter().map(|n| format!("{} = 'x{}'", quoted(n), n.replace('\'', "''"))).collect::<Vec<_>>().join(" and ");
-    let run = lab.go(RunRequest { filter: Some(filter), ..Lab::request(Kind::Run, None) }).manifest.unwrap();
+    let run = lab.go(RunRequest { filter: Some(filter), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) }).manifest.unwrap();
     assert_eq!((run.partitions[0].records, run.partitions[0].duplicates), (2, 1));
     for row in lake(["rows", &lab.catalog(), "raw_orders", "--order", "event_id"]) {
         let value = if row["event_id"] == "e3" { "y" } else { "x" };

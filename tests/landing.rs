@@ -265,3 +265,15 @@ fn accepted_values_and_bounds_are_values_of_the_columns_type() {
     assert_eq!(failed("kind = \"range\", column = \"total\", max = \"2.999\""), "1 failing rows");
     assert_eq!(failed("kind = \"range\", column = \"total\", min = \"1.014\""), "1 failing rows");
 }
+
+/// Case 10, in CSV: nothing identifies nothing.
+#[test]
+fn csv_records_without_an_id_are_rejected_and_not_one() {
+    let lab = Lab::new(&ORDERS.replace("jsonl", "csv"));
+    let landed = lab.land(
+        "a.csv",
+        "event_id,event_time,customer_id,amount\n,2026-05-01T01:00:00Z,A,1\n\"\",2026-05-01T02:00:00Z,A,2\ne1,2026-05-01T03:00:00Z,,4\n",
+    );
+    assert_eq!((landed.files[0].records, landed.files[0].rejects), (1, 2));
+    assert_eq!(lab.rows("select _offset, _reason from raw_orders_rejects order by 1").len(), 2);
+}

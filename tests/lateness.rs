@@ -7,6 +7,7 @@ use restitch::{
     pipeline::{DatasetStatus, RunRequest, SourceStatus},
     plan::Reason,
     time::{EventTime, parse},
+    window::{Calendar, Grain},
 };
 
 /// Feeds of `{"id", "ts", "v", "src"}`, and one dataset of all of them.
@@ -221,7 +222,7 @@ fn every_rule_has_its_moves() {
     let refused = published(&with("latest_ingested", "fail")).unwrap_err();
     assert_eq!(
         refused,
-        "partition 2026-05-01 has 1 records whose id has a record with another event time, in another partition, and dedup says fail"
+        "partition 2026-05-01 has 1 record(s) whose id has a record with another event time, in another partition, and dedup says fail"
     );
     assert!(published(&with("on_conflict = \"count\"", "on_conflict = \"fail\"")).unwrap_err().contains("another event time"));
     // A customer may well come every day: only the record's own id is followed.
@@ -259,7 +260,7 @@ fn only_the_place_that_was_left_is_built_again() {
     fail.run();
     fail.land("b", order("e1", "2026-05-02T09:00:00Z", "A", "1"));
     let refused = fail.try_go(Lab::request(Kind::Run, None)).unwrap_err();
-    assert!(crate::support::chain(&refused).contains("partition 2026-05-02 has 1 records whose id"), "{refused}");
+    assert!(crate::support::chain(&refused).contains("partition 2026-05-02 has 1 record(s) whose id"), "{refused}");
 }
 
 /// A dataset that restitch.toml leaves out for a while misses nothing that moved meanwhile.
@@ -369,5 +370,25 @@ fn corrections_in_any_batches_end_in_the_bits_of_one_rebuild() {
         let last =
             "select sum(amount) from (select amount, row_number() over (partition by event_id order by _seq desc) as n from raw_orders) where n = 1";
         assert_eq!(rebuilt.rows(last), rebuilt.rows("select sum(total) from daily"), "seed {seed}");
+    }
+}
+
+/// The first and the last instants of time are partitions like others, in any zone, and hold nothing up.
+#[test]
+fn the_ends_of_time_are_built_like_any_other_day() {
+    for zone in ["UTC", "America/New_York", "Asia/Kathmandu"] {
+        let lab = Lab::new(&ORDERS.replace("partition = \"day\"", &format!("partition = \"day\"\ntime_zone = \"{zone}\"")));
+        let ends = ["0001-01-01T00:00:00Z", "2026-05-01T12:00:00Z", "9999-12-31T23:59:59Z"];
+        lab.land("a", ends.iter().enumerate().map(|(i, at)| order(&format!("e{i}"), at, "A", "1")).collect::<String>());
+        let run = lab.run();
+        assert_eq!(run.partitions.iter().map(|p| p.rows).collect::<Vec<_>>(), [1, 1], "{zone}: the future is not built before it comes");
+        let calendar = Calendar { grain: Grain::Day, zone: zone.parse().unwrap() };
+        for at in ends {
+            let name = calendar.name(&calendar.at(parse(at, chrono_tz::Tz::UTC).unwrap()));
+            let built = lab.backfill(&name, &name);
+            assert_eq!((built.partitions.len(), built.partitions[0].rows), (1, 1), "{zone} {name}");
+            assert!(lab.open().verify(built.run, &()).unwrap().failed.is_empty());
+        }
+        assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()));
     }
 }

@@ -291,7 +291,11 @@ fn bad_requests_say_what_is_wrong_and_change_nothing() {
     refuse(Lab::request(Kind::Backfill, Some(("2026-05-02", "2026-05-01"))), "not after its start");
     refuse(Lab::request(Kind::Backfill, None), "a backfill needs --start and --end");
     refuse(RunRequest { dataset: "dayly".into(), ..Lab::request(Kind::Run, None) }, "there is no dataset \"dayly\"");
-    refuse(RunRequest { filter: Some("amout > 1".into()), ..Lab::request(Kind::Run, None) }, "amout");
+    refuse(RunRequest { filter: Some("amout > 1".into()), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) }, "amout");
+    refuse(
+        RunRequest { filter: Some("amount > 1".into()), ..Lab::request(Kind::Repair, None) },
+        "a filter on repair would publish partitions that look whole",
+    );
     refuse(RunRequest { snapshot: Some(SnapshotId(99)), ..Lab::request(Kind::Run, None) }, "there is no snapshot 99");
     refuse(RunRequest { params: vec![("currancy".into(), "EUR".into())], ..Lab::request(Kind::Run, None) }, "currancy");
     refuse(Lab::request(Kind::Backfill, Some(("2026-05-01T06:00Z", "2026-05-02"))), "inside the day partition 2026-05-01");

@@ -77,7 +77,7 @@ fn a_query_does_not_see_the_payload_of_a_masked_source_without_a_word() {
 #[test]
 fn a_run_reads_payloads_by_a_word_that_its_manifest_keeps() {
     let lab = landed(&masked());
-    let by_payload = RunRequest { filter: Some("_payload is not null".into()), ..Lab::request(Kind::Run, None) };
+    let by_payload = RunRequest { filter: Some("_payload is not null".into()), ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) };
     let e = lab.try_go(by_payload.clone()).unwrap_err();
     assert_eq!((e.to_string().as_str(), e.kind().code()), ("the filter asks for _payload, which would show what source orders masks", 5));
     let granted = RunRequest { grant_payload: Some("case 12".into()), ..by_payload };

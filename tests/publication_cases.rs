@@ -572,12 +572,12 @@ fn one_row_that_the_transform_refuses_fails_the_run_and_is_named() {
     assert_eq!((e.kind(), checksum(&lab, "2025-10-21")), (ErrorKind::Failed, before.clone()));
     assert_eq!(lab.rows("select status, count(*) from restitch_runs group by 1 order by 1"), ["failed 1", "published 1"]);
     // The other rows can go in without it, by a filter that the manifest records.
-    let without = RunRequest { filter: Some("event_id <> ' '".into()), ..Lab::request(Kind::Run, None) };
+    let without = RunRequest { filter: Some("event_id <> ' '".into()), ..Lab::request(Kind::Backfill, Some(("2025-10-21", "2025-10-21"))) };
     assert_eq!(lab.go(without).manifest.unwrap().partitions[0].rows, 11);
     // Two rows with one key, which the transform made of two records, are caught before anything is published.
     let before = checksum(&lab, "2025-10-21");
     lab.land("extra.jsonl", line("w1 ", 13));
-    let twice = RunRequest { filter: Some("event_id <> ' '".into()), ..Lab::request(Kind::Run, None) };
+    let twice = RunRequest { filter: Some("event_id <> ' '".into()), ..Lab::request(Kind::Backfill, Some(("2025-10-21", "2025-10-21"))) };
     let e = lab.try_go(twice).unwrap_err();
     assert!(matches!(&e, Error::Rejected { failed, .. } if failed == &["key"]), "{e}");
     assert_eq!((e.kind(), checksum(&lab, "2025-10-21")), (ErrorKind::Validation, before));

@@ -530,6 +530,8 @@ impl Reader<'_> {
             Some(s) => self.scalar(s).parse::<u64>().map(Some).map_err(|_| need("whole numbers as min and max")),
         };
         let kind = match c.kind.as_ref().as_str() {
+            "row_count" if c.min.is_none() && c.max.is_none() && c.max_change.is_none() => return Err(need("min, max or max_change")),
+            "range" if c.min.is_none() && c.max.is_none() => return Err(need("min or max")),
             "row_count" => CheckKind::RowCount { min: count(&c.min)?, max: count(&c.max)?, max_change: share(&c.max_change)? },
             "unique" => CheckKind::Unique { columns: c.columns.clone().unwrap_or_default() },
             "not_null" => CheckKind::NotNull { columns: c.columns.clone().filter(|c| !c.is_empty()).ok_or_else(|| need("columns"))? },

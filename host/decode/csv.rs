@@ -241,6 +241,7 @@ pub(super) enum Bad {
 #[derive(Debug)]
 pub(super) struct Header {
     width: usize,
+    record_id: Option<usize>,
     places: Vec<Option<usize>>,
     /// Columns that nobody asks for.
     unknown: Vec<String>,
@@ -286,7 +287,7 @@ impl Header {
         missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &names)?;
         let width = names.len();
         names.retain(|name| !name.is_empty() && !is_asked_for(name, source));
-        Ok(Header { width, places, unknown: names })
+        Ok(Header { width, record_id: batch.record_id, places, unknown: names })
     }
 
     pub(super) fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {
@@ -295,9 +296,11 @@ impl Header {
         if width != self.width {
             return Err(Bad::Shape(format!("{width} fields where the header has {}", self.width)));
         }
-        for (column, place) in columns.iter_mut().zip(&self.places) {
+        for (i, (column, place)) in columns.iter_mut().zip(&self.places).enumerate() {
             match place {
                 None => column.missing(),
+                // Nothing identifies nothing: two records without an id are not one record.
+                Some(place) if self.record_id == Some(i) && fields.get(record, *place).is_empty() => column.null(),
                 Some(i) => put_field(column, fields.get(record, *i)),
             }
             .map_err(Bad::Value)?;

@@ -6,7 +6,7 @@ use crate::{
     catalog::{CatalogError, RunRow},
     execute::Progress,
     id::RunId,
-    manifest::{Recipe, Status},
+    manifest::{Kind, Mode, Recipe, Status},
     moves,
     plan::{BoundPlan, PLAN_VERSION, plan},
     publish::{self, PublishError},
@@ -31,6 +31,7 @@ impl Workshop {
     /// # Errors
     /// See [`plan::plan`]; the dataset or its transform is not known, or they do not fit.
     pub fn bind(&mut self, request: &RunRequest) -> Result<BoundPlan, Error> {
+        refuse_filtered(request)?;
         let mut dataset = self.dataset(request)?;
         dataset.params.extend(request.params.iter().cloned());
         let row = self.transform_row(&dataset.transform)?;
@@ -163,6 +164,15 @@ impl Workshop {
         let newer = slots.iter().filter(|s| s.snapshot > bound.recipe.input_snapshot);
         Ok(newer.filter(|s| plan.covers(s.start)).map(|s| s.records).sum())
     }
+}
+
+/// A filter leaves records out: only who names the range means to have them left out.
+fn refuse_filtered(request: &RunRequest) -> Result<(), Error> {
+    if request.filter.is_none() || request.kind == Kind::Backfill || request.mode == Mode::DryRun {
+        return Ok(());
+    }
+    let message = format!("a filter on {} would publish partitions that look whole, and use up the records that it leaves out", request.kind.name());
+    Err(Error::Usage { message, hint: Some("name the range: `restitch backfill`; or look with --dry-run".into()) })
 }
 
 fn descriptor(json: &str) -> Result<Descriptor, Error> {

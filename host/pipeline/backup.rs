@@ -29,6 +29,10 @@ impl Workshop {
             let message = format!("{} is not empty", folder.display());
             return Err(Error::Usage { message, hint: Some("a backup is a folder of its own".into()) });
         }
+        if self.store.holds(folder) {
+            let message = format!("{} lies inside the warehouse", folder.display());
+            return Err(Error::Usage { message, hint: Some("a backup stands outside of what it copies".into()) });
+        }
         // What the copy names must not be collected meanwhile.
         let _turn = self.store.lock("gc")?;
         let to = Store::new(folder);

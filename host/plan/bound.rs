@@ -7,7 +7,7 @@ use crate::{
     catalog::PublishedRow,
     id::{Digest, RunId, SnapshotId},
     manifest::{Grant, Kind, Mode, Recipe, Validation},
-    time::{EventTime, parse},
+    time::{END_US, EventTime, format_us, parse},
     window::{Calendar, Window},
 };
 use serde::{Deserialize, Serialize};
@@ -290,6 +290,10 @@ fn shape(e: impl ToString) -> BoundError {
 }
 
 fn instant(text: &str) -> Result<EventTime, BoundError> {
+    // The end of all time is the first instant of a year that no time is of.
+    if text == format_us(END_US) {
+        return Ok(EventTime(END_US));
+    }
     parse(text, chrono_tz::Tz::UTC).map_err(shape)
 }
 
