@@ -563,3 +563,25 @@ fn gc_looks_for_moves_before_it_looks_for_garbage() {
     assert_eq!(lab.published(), ["2026-03-01 B 1 2.00", "2026-05-01 A 1 1.00"]);
     assert_eq!(gc(&lab, None).garbage.files.len(), 1);
 }
+
+/// DuckDB merges what was read again: the statistics of the merged file still tell its ingests.
+#[test]
+fn a_merge_of_raw_that_was_read_again_is_of_its_ingests() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("m1.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1"));
+    lab.land("m2.jsonl", order("m2", "2026-03-01T09:20:00Z", "B", "2"));
+    reparse_march(&lab, AMOUNT, CHANNEL);
+    lake(["compact", &lab.catalog(), "raw_orders"]);
+    lab.run();
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.run();
+    lab.land("late.jsonl", order("m3", "2026-03-01T10:00:00Z", "C", "9"));
+    gc(&lab, None);
+    assert_eq!(raw_ids(&lab), ["m1", "m2", "m3", "y1"]);
+    lab.backfill("2026-03-01", "2026-03-01");
+    gc(&lab, None);
+    assert_eq!(raw_ids(&lab), ["y1"]);
+    let merged = lab.rows("select first_snapshot, last_snapshot from restitch_removed where kind = 'raw' and path like '%/ducklake-%'");
+    assert_eq!(merged, ["1 2"]);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
+}
