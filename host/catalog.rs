@@ -16,7 +16,7 @@ pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex};
 pub use lateness::{MovedRow, WatermarkRow};
 pub(crate) use retention::cuts;
-pub use retention::{Dropped, EndedFile, Holder, Removed, RemovedFile, Version};
+pub use retention::{Dropped, EndedFile, Holder, RawFile, Removed, RemovedFile, Version};
 pub use state::*;
 pub use write::StateWrite;
 

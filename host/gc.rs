@@ -3,16 +3,15 @@
 //! After `publish`. The catalog lets go first, then the bytes go; what a death leaves, the next collection ends.
 
 use crate::{
-    catalog::{Catalog, CatalogError, Dropped, Holder, LiveFile, RemovedFile, Slot, View},
+    catalog::{Catalog, CatalogError, Dropped, Holder, RawFile, RemovedFile, Slot, View},
     config::{Project, Source},
     id::{RunId, SnapshotId},
-    schema::envelope,
+    moves,
     store::{GATE, Store, StoreError},
-    time::{EventTime, IngestTime, parse},
+    time::{EventTime, IngestTime},
     window::{Calendar, Grain},
 };
-use chrono_tz::Tz;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 
 /// Why nothing was removed.
 #[derive(Debug, thiserror::Error)]
@@ -135,6 +134,7 @@ fn old_versions(
                     rows: f.rows,
                     bytes: f.bytes,
                     snapshots: (f.begin, SnapshotId(f.end.0 - 1)),
+                    seen: (f.begin, Some(f.end)),
                     events: None,
                     reason: format!("keep {keep}"),
                 });
@@ -195,24 +195,29 @@ fn old_raw(
     let reason = format!("raw_keep = {raw_keep}");
     let slots = view.slots(std::slice::from_ref(&source.name), at)?;
     let wanting = wanting(view, at, project, source)?;
-    let files = view.files(&table, at, table.column_id(envelope::EVENT_TIME))?;
     let mut kept: BTreeMap<String, u64> = BTreeMap::new();
-    let mut gone: HashSet<i64> = HashSet::new();
-    for file in &files {
-        let Some(events) = bounds(file).filter(|(_, last)| *last < cutoff) else { continue };
-        if let Some(why) = needs(holders, source, file).or_else(|| wanted(&wanting, &slots, file, events)) {
-            *kept.entry(why).or_default() += 1;
-            continue;
+    let (mut left, mut live_gone) = (Vec::new(), false);
+    for file in view.raw_files(&table, at)? {
+        let live = file.end.is_none();
+        let old = file.events.filter(|(_, last)| *last < cutoff);
+        // What a reparse replaced is of no use to what is built from now on.
+        let wanted = |events| if live { wanted(&wanting, &slots, &file, events) } else { None };
+        let why = old.and_then(|events| needs(holders, source, &file, events).or_else(|| wanted(events)));
+        if old.is_some() && why.is_none() {
+            live_gone |= live;
+            ranges.push((file.begin, file.end.unwrap_or(SnapshotId(at.0 + 1))));
+            garbage.files.push(removed_raw("raw", source, &file, old, &reason));
+        } else if live {
+            left.push(file.ingests);
         }
-        gone.insert(file.id);
-        ranges.push((file.begin, SnapshotId(at.0 + 1)));
-        garbage.files.push(removed_raw("raw", source, file, Some(events), &reason));
+        if let Some(why) = why {
+            *kept.entry(why).or_default() += 1;
+        }
     }
     garbage.kept.extend(kept.into_iter().map(|(why, count)| Kept { name: source.name.clone(), count, why }));
-    if gone.is_empty() && view.dropped(&source.name, at)?.is_empty() {
+    if !live_gone && view.dropped(&source.name, at)?.is_empty() {
         return Ok(());
     }
-    let left: BTreeSet<SnapshotId> = files.iter().filter(|f| !gone.contains(&f.id)).map(|f| f.begin).collect();
     old_rejects(view, at, source, &left, &reason, garbage, ranges)
 }
 
@@ -221,19 +226,19 @@ fn old_rejects(
     view: &View,
     at: SnapshotId,
     source: &Source,
-    left: &BTreeSet<SnapshotId>,
+    left: &[(SnapshotId, SnapshotId)],
     reason: &str,
     garbage: &mut Garbage,
     ranges: &mut Vec<(SnapshotId, SnapshotId)>,
 ) -> Result<(), CatalogError> {
     let Some(table) = view.table(&source.reject_table(), at)? else { return Ok(()) };
-    let landed: HashSet<SnapshotId> = view.landing_snapshots(&source.name)?.into_iter().collect();
-    let oldest = left.first().copied();
-    for file in view.files(&table, at, None)? {
-        let last = file.partial_max.unwrap_or(file.begin);
-        let stays = left.range(file.begin..=last).next().is_some();
-        let alone = !landed.iter().any(|s| (file.begin..=last).contains(s));
-        if stays || (alone && oldest.is_some_and(|o| o < last)) || (alone && oldest.is_none()) {
+    let landed = view.landing_snapshots(&source.name)?;
+    let oldest = left.iter().map(|(first, _)| *first).min();
+    for file in view.raw_files(&table, at)?.into_iter().filter(|f| f.end.is_none()) {
+        let (first, last) = file.ingests;
+        let stays = left.iter().any(|l| l.0 <= last && first <= l.1);
+        let alone = !landed.iter().any(|s| (first..=last).contains(s));
+        if stays || (alone && oldest.is_none_or(|o| o < last)) {
             continue;
         }
         ranges.push((file.begin, SnapshotId(at.0 + 1)));
@@ -242,7 +247,7 @@ fn old_rejects(
     Ok(())
 }
 
-fn removed_raw(kind: &'static str, source: &Source, f: &LiveFile, events: Option<(EventTime, EventTime)>, reason: &str) -> RemovedFile {
+fn removed_raw(kind: &'static str, source: &Source, f: &RawFile, events: Option<(EventTime, EventTime)>, reason: &str) -> RemovedFile {
     RemovedFile {
         kind,
         name: source.name.clone(),
@@ -252,21 +257,23 @@ fn removed_raw(kind: &'static str, source: &Source, f: &LiveFile, events: Option
         path: f.path.clone(),
         rows: f.rows,
         bytes: f.bytes,
-        snapshots: (f.begin, f.partial_max.unwrap_or(f.begin)),
+        snapshots: f.ingests,
+        seen: (f.begin, f.end),
         events,
         reason: reason.into(),
     }
 }
 
-fn bounds(file: &LiveFile) -> Option<(EventTime, EventTime)> {
-    let (low, high) = file.bounds.as_ref()?;
-    Some((parse(low, Tz::UTC).ok()?, parse(high, Tz::UTC).ok()?))
-}
-
-/// Returns the run that reads a raw file, or waits with rows made of it.
-fn needs(holders: &[Holder], source: &Source, file: &LiveFile) -> Option<String> {
+/// Returns the run that reads a raw file, or waits with rows made of it. What it read may stand in another file by now: its windows tell, beside the paths.
+fn needs(holders: &[Holder], source: &Source, file: &RawFile, (first, last): (EventTime, EventTime)) -> Option<String> {
+    let reads = |h: &&Holder| {
+        let m = &h.manifest;
+        let whole = h.is_running() || m.recipe.lookups.values().any(|l| *l == source.name);
+        let overlaps = || m.partitions.iter().any(|p| p.start_us <= last.0 && first.0 < p.end_us);
+        let sees = || file.end.is_none_or(|end| (file.begin..end).contains(&m.recipe.input_snapshot));
+        m.inputs.iter().any(|i| i.path == file.path) || ((whole || overlaps()) && (sees() || h.is_running()))
+    };
     let mut readers = holders.iter().filter(|h| h.reads(&source.name));
-    let reads = |h: &&Holder| h.is_running() || h.manifest.inputs.iter().any(|i| i.path == file.path);
     readers.find(reads).map(|h| format!("{} reads it ({})", h.manifest.run, h.manifest.status.name()))
 }
 
@@ -301,8 +308,8 @@ fn wanting(view: &View, at: SnapshotId, project: &Project, source: &Source) -> R
     Ok(wanting)
 }
 
-fn wanted(wanting: &[Wanting], slots: &[Slot], file: &LiveFile, (first, last): (EventTime, EventTime)) -> Option<String> {
-    let ingests = file.begin..=file.partial_max.unwrap_or(file.begin);
+fn wanted(wanting: &[Wanting], slots: &[Slot], file: &RawFile, (first, last): (EventTime, EventTime)) -> Option<String> {
+    let ingests = file.ingests.0..=file.ingests.1;
     let from = slots.partition_point(|s| s.start.0 + crate::catalog::SLOT_US <= first.0);
     let own = slots[from..].iter().take_while(|s| s.start <= last).filter(|s| ingests.contains(&s.snapshot));
     own.flat_map(|s| wanting.iter().filter_map(move |w| w.wants(s.start))).next()
@@ -331,12 +338,14 @@ pub fn collect(
         let (made, found) = catalog.commit(now, operator, &message, |commit| {
             let base = commit.base();
             let found = look(&commit.view(), base, project, keep)?;
-            if found.files != shown.files {
+            // An ingest came whose moves are not known yet: a partition that lost a record may want its raw.
+            if found.files != shown.files || moves_behind(&commit.view(), base, project)? {
                 return Err(GcError::Changed);
             }
             for source in project.sources.values() {
                 for (kind, name) in [("raw", source.table()), ("rejects", source.reject_table())] {
-                    let ids: Vec<i64> = found.files.iter().filter(|f| f.kind == kind && f.name == source.name).map(|f| f.id).collect();
+                    let ids: Vec<i64> =
+                        found.files.iter().filter(|f| f.kind == kind && f.name == source.name && f.seen.1.is_none()).map(|f| f.id).collect();
                     if let Some(table) = commit.view().table(&name, base)?.filter(|_| !ids.is_empty()) {
                         commit.end_files(&table, &ids)?;
                     }
@@ -349,6 +358,17 @@ pub fn collect(
     }
     let waiting = remove_bytes(store, catalog)?;
     Ok(Collected { garbage, snapshot, waiting })
+}
+
+/// Returns whether records of a source that is followed have landed that were not looked at for moves.
+fn moves_behind(view: &View, at: SnapshotId, project: &Project) -> Result<bool, CatalogError> {
+    for source in project.sources.values().filter(|s| project.datasets_of(&s.name).any(|d| moves::follows(project, d))) {
+        let last = view.last_landing(&source.name)?.unwrap_or(SnapshotId(-1));
+        if view.moves_upto(&source.name)? < last && view.table(&source.table(), at)?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Removes the bytes of files that the catalog has let go. Returns how many wait, because somebody may be reading them.

@@ -466,8 +466,14 @@ impl Workshop {
     /// past its retention.
     ///
     /// # Errors
-    /// The catalog cannot be read.
+    /// The catalog or a raw file cannot be read.
     pub fn garbage(&mut self, keep: Option<u64>) -> Result<Garbage, Error> {
+        // A partition that lost a record is wanted: first it has to be known.
+        let followed = |s: &&String| self.project.datasets_of(s).any(|d| moves::follows(&self.project, d));
+        let sources: Vec<String> = self.project.sources.keys().filter(followed).cloned().collect();
+        for source in &sources {
+            moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
+        }
         let keep = keep.or(self.project.keep_versions);
         Ok(self.catalog.read(|v| gc::look(&v, v.latest()?, &self.project, keep))?)
     }

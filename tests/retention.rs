@@ -9,7 +9,7 @@ use restitch::{
     gc::{Collected, Garbage},
     id::{RunId, SnapshotId},
     manifest::{Kind, Manifest, Mode},
-    pipeline::{Error, ErrorKind, RunRequest},
+    pipeline::{Error, ErrorKind, ReparseRequest, RunRequest},
     plan::PlanError,
     publish::PublishError,
     store::Faults,
@@ -405,4 +405,183 @@ fn the_command_shows_first_and_removes_with_a_yes() {
     assert!(code == 1 && err.contains("was removed on 2026-06-01T00:00:00Z by gc (keep 2,") && err.contains("Hint: "), "{err}");
     assert_eq!(command("gc --keep 0").0, 2);
     assert_eq!(command("gc --keep 2 --yes").1, "Nothing to remove.\n");
+}
+
+/// Declares something else, and reads March again.
+fn reparse_march(lab: &Lab, from: &str, to: &str) -> Manifest {
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    assert!(toml.contains(from));
+    std::fs::write(lab.path("restitch.toml"), toml.replace(from, to)).unwrap();
+    let (start, end) = (Some("2026-03-01".into()), Some("2026-03-31".into()));
+    lab.open().reparse(&ReparseRequest { source: "orders".into(), start, end, dry_run: false, reason: None }, &()).unwrap()
+}
+
+const AMOUNT: &str = "amount      = { type = \"decimal(18,2)\" }";
+const CHANNEL: &str = "amount      = { type = \"decimal(18,2)\" }\nchannel     = { type = \"string\", default = \"web\" }";
+
+fn raw_ids(lab: &Lab) -> Vec<String> {
+    lab.rows("select _record_id from raw_orders order by 1")
+}
+
+/// A reparse changes files, and no ingest: what waits for its records is the same, and so is what is gone with them.
+#[test]
+fn raw_that_was_read_again_is_still_of_its_ingests() {
+    let (lab, march) = kept_for_ten_days();
+    lab.land("late.jsonl", order("m3", "2026-03-01T10:00:00Z", "C", "9"));
+    reparse_march(&lab, AMOUNT, CHANNEL);
+    let found = garbage(&lab, None);
+    assert_eq!(
+        (found.kept.len(), found.kept[0].count, found.kept[0].why.as_str()),
+        (1, 2, "2026-03-01 of daily does not have all of its records yet")
+    );
+    gc(&lab, None);
+    assert_eq!(
+        (raw_ids(&lab), lab.rows("select count(*) from raw_orders_rejects")),
+        (vec!["m1".into(), "m2".into(), "m3".into(), "y1".into()], vec!["1".into()])
+    );
+    lab.backfill("2026-03-01", "2026-03-02");
+    let done = gc(&lab, None);
+    assert_eq!(done.garbage.files.iter().map(|f| f.kind).collect::<Vec<_>>(), ["raw", "raw", "rejects"]);
+    let ingests =
+        lab.rows("select first_snapshot, last_snapshot from restitch_removed where kind = 'raw' and path like '%-0.parquet' order by 1 limit 1");
+    assert_eq!(ingests, [format!("{0} {0}", march.recipe.input_snapshot)]);
+    for day in ["2026-03-01", "2026-03-02"] {
+        let e = lab.try_go(Lab::request(Kind::Backfill, Some((day, day)))).unwrap_err();
+        assert!(matches!(e, Error::Plan(PlanError::Dropped { .. })), "{e}");
+    }
+    assert_eq!(lab.published(), ["2026-03-01 A 1 1.00", "2026-03-01 C 1 9.00", "2026-03-02 B 1 2.00", "2026-05-01 A 1 4.00"]);
+    assert!(garbage(&lab, None).is_empty());
+}
+
+/// What is gone is written down as windows, once: nobody has to put files and slots together again.
+#[test]
+fn what_is_gone_is_written_down_once_as_windows() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("march.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1"));
+    lab.land("both.jsonl", order("m2", "2026-03-01T09:05:00Z", "B", "2") + &order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.run();
+    gc(&lab, None);
+    let windows = || {
+        lab.rows("select source, (end_us - start_us) / 60000000, from_snapshot, until_snapshot > 1000, reason, operator from restitch_dropped order by start_us")
+    };
+    assert_eq!(windows(), ["orders 15 1 true raw_keep = 10d tester"]);
+    // The same quarter of an hour again, and another one.
+    lab.land("june.jsonl", order("j1", "2026-06-01T09:00:00Z", "A", "8"));
+    lab.run();
+    assert_eq!(gc(&lab, None).garbage.files.len(), 1);
+    assert_eq!(windows(), ["orders 15 1 true raw_keep = 10d tester", "orders 15 2 true raw_keep = 10d tester"]);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01")))).is_err());
+}
+
+/// A mask that reached what landed before it would be worth little if the files of before stayed for ever.
+#[test]
+fn raw_that_a_reparse_replaced_goes_past_its_retention() {
+    let clear = AMOUNT.to_owned() + "\ncard        = { type = \"string\" }";
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects").replace(AMOUNT, &clear));
+    let line = order("m1", "2026-03-01T09:00:00Z", "A", "1").replace("\"amount\"", "\"card\":\"4111222233334444\",\"amount\"");
+    lab.land("march.jsonl", line);
+    let march = lab.run();
+    let staged = lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01"))) }).manifest.unwrap();
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.run();
+    lab.land("late.jsonl", order("m3", "2026-03-01T10:00:00Z", "C", "9"));
+    let reparsed = reparse_march(&lab, "card        = { type = \"string\" }", "card        = { type = \"string\", mask = \"sha256\" }");
+    let old = reparsed.reparse.unwrap().replaced;
+    assert_eq!(old.len(), 1);
+    // The staged run reads the old file, and its windows hold what took the place of it.
+    let reads = format!("{} reads it (staged)", staged.run);
+    let found = garbage(&lab, None);
+    assert!(found.is_empty() && found.kept[0].why == reads && found.kept[0].count == 3, "{found:?}");
+    lab.open().discard(staged.run).unwrap();
+    let before = SnapshotId(reparsed.published_snapshot.unwrap().0 - 1);
+    let done = gc(&lab, None);
+    assert_eq!(done.garbage.files.iter().map(|f| f.path.clone()).collect::<Vec<_>>(), old, "the late record keeps the new one");
+    assert!(!lab.path("warehouse").join(&old[0]).exists());
+    assert!(done.garbage.expired.contains(&before) && !done.garbage.expired.contains(&reparsed.published_snapshot.unwrap()));
+    assert!(matches!(lab.open().query("select * from raw_orders", Some(before)).unwrap_err(), Error::Expired { .. }));
+    assert!(matches!(lab.replay(march.run).unwrap_err(), Error::RawGone { .. }));
+    // From here on nothing is missing.
+    let built = lab.backfill("2026-03-01", "2026-03-01");
+    assert_eq!(lab.published(), ["2026-03-01 A 1 1.00", "2026-03-01 C 1 9.00", "2026-05-01 A 1 4.00"]);
+    assert!(lab.replay(built.run).is_ok());
+    gc(&lab, None);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
+    assert!(matches!(lab.replay(built.run).unwrap_err(), Error::RawGone { .. }));
+}
+
+/// Rejects go with the raw of their ingest, in whichever file that stands by now.
+#[test]
+fn rejects_stay_while_raw_of_their_ingest_stays() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("march.jsonl", order("m2", "2026-03-02T09:00:00Z", "B", "2") + "nor this\n");
+    lab.run();
+    lab.land("both.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1") + &order("y1", "2026-05-01T09:00:00Z", "A", "4") + "not json\n");
+    lab.go(Lab::request(Kind::Run, None));
+    reparse_march(&lab, AMOUNT, CHANNEL);
+    assert_eq!(gc(&lab, None).garbage.files.iter().filter(|f| f.kind == "rejects").count(), 1);
+    assert_eq!((raw_ids(&lab), lab.rows("select _payload from raw_orders_rejects")), (vec!["m1".into(), "y1".into()], vec!["not json".into()]));
+}
+
+/// DuckDB merges what a staged run read: its windows hold the merged file.
+#[test]
+fn a_staged_run_keeps_its_raw_through_a_merge() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("m1.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1"));
+    lab.land("m2.jsonl", order("m2", "2026-03-02T09:00:00Z", "B", "2"));
+    lab.run();
+    let staged = lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01"))) }).manifest.unwrap();
+    lake(["compact", &lab.catalog(), "raw_orders"]);
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.go(Lab::request(Kind::Run, None));
+    let found = garbage(&lab, None);
+    assert!(found.files.is_empty() && found.kept[0].why == format!("{} reads it (staged)", staged.run), "{found:?}");
+    lab.open().discard(staged.run).unwrap();
+    assert_eq!(gc(&lab, None).garbage.files.len(), 1);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-02", "2026-03-02")))).is_err());
+}
+
+/// A partition that lost a record wants its raw, also where nobody has looked for moves yet.
+#[test]
+fn gc_looks_for_moves_before_it_looks_for_garbage() {
+    let toml = ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects");
+    let dedup = "dedup = { key = [\"event_id\"], keep = \"latest_ingested\", on_conflict = \"count\" }\n";
+    let lab = Lab::new(&toml.replace(dedup, ""));
+    lab.land("march.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1") + &order("m2", "2026-03-01T10:00:00Z", "B", "2"));
+    lab.run();
+    lab.land("may.jsonl", order("m1", "2026-05-01T09:00:00Z", "A", "1"));
+    lab.run();
+    let shown = garbage(&lab, None);
+    assert_eq!(shown.files.len(), 1);
+    std::fs::write(lab.path("restitch.toml"), &toml).unwrap();
+    // The removal itself does not trust that somebody looked.
+    let e = lab.open().collect(None, &shown).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Conflict, "{e}");
+    let found = garbage(&lab, None);
+    assert!(found.files.is_empty(), "{found:?}");
+    assert_eq!(found.kept[0].why, "2026-03-01 of daily does not have all of its records yet");
+    lab.backfill("2026-03-01", "2026-03-01");
+    assert_eq!(lab.published(), ["2026-03-01 B 1 2.00", "2026-05-01 A 1 1.00"]);
+    assert_eq!(gc(&lab, None).garbage.files.len(), 1);
+}
+
+/// DuckDB merges what was read again: the statistics of the merged file still tell its ingests.
+#[test]
+fn a_merge_of_raw_that_was_read_again_is_of_its_ingests() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("m1.jsonl", order("m1", "2026-03-01T09:00:00Z", "A", "1"));
+    lab.land("m2.jsonl", order("m2", "2026-03-01T09:20:00Z", "B", "2"));
+    reparse_march(&lab, AMOUNT, CHANNEL);
+    lake(["compact", &lab.catalog(), "raw_orders"]);
+    lab.run();
+    lab.land("may.jsonl", order("y1", "2026-05-01T09:00:00Z", "A", "4"));
+    lab.run();
+    lab.land("late.jsonl", order("m3", "2026-03-01T10:00:00Z", "C", "9"));
+    gc(&lab, None);
+    assert_eq!(raw_ids(&lab), ["m1", "m2", "m3", "y1"]);
+    lab.backfill("2026-03-01", "2026-03-01");
+    gc(&lab, None);
+    assert_eq!(raw_ids(&lab), ["y1"]);
+    let merged = lab.rows("select first_snapshot, last_snapshot from restitch_removed where kind = 'raw' and path like '%/ducklake-%'");
+    assert_eq!(merged, ["1 2"]);
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
 }

@@ -276,7 +276,7 @@ impl View<'_> {
     }
 
     /// We write no delete files and no inlined rows; where another tool did, reading only data files would be wrong.
-    fn refuse_foreign_rows(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
+    pub(super) fn refuse_foreign_rows(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
         let sql = format!("SELECT count(*) FROM ducklake_delete_file WHERE {VISIBLE} AND table_id = ?2");
         let deletes: i64 = self.connection.query_row(&sql, params![at.0, table.id], |r| r.get(0))?;
         let inlined: i64 =

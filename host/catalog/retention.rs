@@ -6,11 +6,12 @@ use super::{CatalogError, Commit, DatasetRow, Record, SLOT_US, StateWrite, Table
 use crate::{
     id::{RunId, SnapshotId},
     manifest::{Manifest, Status},
-    time::{EventTime, IngestTime},
+    schema::envelope,
+    time::{EventTime, IngestTime, parse},
     window::Window,
 };
 use rusqlite::{OptionalExtension, params};
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 /// A data file of a table that no reader of the latest snapshot sees.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +28,27 @@ pub struct EndedFile {
     pub begin: SnapshotId,
     /// The first snapshot that does not show it any more.
     pub end: SnapshotId,
+}
+
+/// A data file of landed records, live or ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RawFile {
+    /// Its id.
+    pub id: i64,
+    /// Its path, relative to the warehouse.
+    pub path: String,
+    /// Its rows.
+    pub rows: i64,
+    /// Its size.
+    pub bytes: i64,
+    /// The snapshot that added it: an ingest, or a reparse.
+    pub begin: SnapshotId,
+    /// The first snapshot that does not show it any more; none while it is live.
+    pub end: Option<SnapshotId>,
+    /// First and last ingest whose records it may hold. A reparse changes files, and no ingest.
+    pub ingests: (SnapshotId, SnapshotId),
+    /// First and last event time.
+    pub events: Option<(EventTime, EventTime)>,
 }
 
 /// What one run or rollback left for one partition.
@@ -61,8 +83,10 @@ pub struct RemovedFile {
     pub rows: i64,
     /// Its size.
     pub bytes: i64,
-    /// First and last snapshot whose rows it holds.
+    /// First and last snapshot whose rows it holds; of raw and rejects, first and last ingest.
     pub snapshots: (SnapshotId, SnapshotId),
+    /// The first snapshot that shows it, and the first that does not any more, if it has ended.
+    pub seen: (SnapshotId, Option<SnapshotId>),
     /// First and last event time of a raw file.
     pub events: Option<(EventTime, EventTime)>,
     /// Why: `keep 2`, `raw_keep = 400d`.
@@ -91,7 +115,7 @@ pub struct Dropped {
     pub window: Window,
     /// Why: `raw_keep = 400d`.
     pub reason: String,
-    /// When the last of them were dropped.
+    /// When the first of them were dropped.
     pub at: IngestTime,
     /// Who asked for it.
     pub operator: String,
@@ -212,6 +236,56 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    /// Returns all files of a table of landed records, live ones and ended ones, oldest first.
+    ///
+    /// # Errors
+    /// The catalog cannot be read; or another tool deleted or inlined rows, which we would not see.
+    pub fn raw_files(&self, table: &Table, at: SnapshotId) -> Result<Vec<RawFile>, CatalogError> {
+        self.refuse_foreign_rows(table, at)?;
+        let (event, landed) = (table.column_id(envelope::EVENT_TIME), table.column_id(envelope::LANDED));
+        let since: Option<i64> = self.connection.query_row(
+            "SELECT min(begin_snapshot) FROM ducklake_column WHERE table_id = ?1 AND column_id = ?2",
+            params![table.id, landed],
+            |r| r.get(0),
+        )?;
+        let sql = "SELECT f.data_file_id, f.path, f.record_count, f.file_size_bytes, f.begin_snapshot, f.end_snapshot, f.partial_max, e.min_value, e.max_value,
+                     l.data_file_id, l.null_count, l.min_value, l.max_value
+                   FROM ducklake_data_file f
+                   LEFT JOIN ducklake_file_column_stats e ON e.data_file_id = f.data_file_id AND e.table_id = f.table_id AND e.column_id = ?2
+                   LEFT JOIN ducklake_file_column_stats l ON l.data_file_id = f.data_file_id AND l.table_id = f.table_id AND l.column_id = ?3
+                   WHERE f.table_id = ?1 AND f.path_is_relative <> 0 ORDER BY f.begin_snapshot, f.data_file_id";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut rows = statement.query(params![table.id, event, landed])?;
+        let mut files = Vec::new();
+        while let Some(r) = rows.next()? {
+            let (count, begin): (i64, i64) = (r.get(2)?, r.get(4)?);
+            let last = r.get::<_, Option<i64>>(6)?.unwrap_or(begin);
+            let number = |i: usize| Ok::<_, rusqlite::Error>(r.get::<_, Option<String>>(i)?.and_then(|v| v.parse::<i64>().ok()));
+            let (known, nulls) = (r.get::<_, Option<i64>>(9)?.is_some(), r.get::<_, Option<i64>>(10)?);
+            let (first, last) = match (since, number(11)?.zip(number(12)?)) {
+                (None, _) => (begin, last),
+                // Each of its rows says which ingest it came in.
+                (_, Some(own)) if nulls == Some(0) => own,
+                (_, Some((least, most))) => (begin.min(least), last.max(most)),
+                (_, None) if known && nulls == Some(count) => (begin, last),
+                (Some(since), None) if !known && last < since => (begin, last),
+                (_, None) => (0, last),
+            };
+            let instant = |i: usize| Ok::<_, rusqlite::Error>(r.get::<_, Option<String>>(i)?.and_then(|v| parse(&v, chrono_tz::Tz::UTC).ok()));
+            files.push(RawFile {
+                id: r.get(0)?,
+                path: format!("{}{}", table.folder, r.get::<_, String>(1)?),
+                rows: count,
+                bytes: r.get(3)?,
+                begin: SnapshotId(begin),
+                end: r.get::<_, Option<i64>>(5)?.map(SnapshotId),
+                ingests: (SnapshotId(first), SnapshotId(last)),
+                events: instant(7)?.zip(instant(8)?),
+            });
+        }
+        Ok(files)
+    }
+
     /// Returns the removal of the file at `path`, if it was removed.
     ///
     /// # Errors
@@ -232,29 +306,26 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the event times of which raw records of `source`, landed up to the snapshot `at`, were dropped: in order of time, without overlap.
+    /// Returns the event times of which raw records are missing when `source` is read at the snapshot `at`: in order of time, without overlap.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn dropped(&self, source: &str, at: SnapshotId) -> Result<Vec<Dropped>, CatalogError> {
-        let sql = format!(
-            "SELECT s.slot_us, r.reason, max(r.at_us), r.operator FROM restitch_removed r
-             JOIN restitch_slot s ON s.source = r.name AND s.slot_us > r.first_event_us - {SLOT_US} AND s.slot_us <= r.last_event_us
-               AND s.snapshot_id BETWEEN r.first_snapshot AND r.last_snapshot
-             WHERE r.kind = 'raw' AND r.name = ?1 AND r.first_snapshot <= ?2 AND s.snapshot_id <= ?2 GROUP BY s.slot_us ORDER BY s.slot_us"
-        );
-        let mut statement = self.connection.prepare_cached(&sql)?;
+        let sql = "SELECT start_us, end_us, reason, at_us, operator FROM restitch_dropped
+                   WHERE source = ?1 AND from_snapshot <= ?2 AND ?2 < until_snapshot ORDER BY start_us, end_us";
+        let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params![source, at.0])?;
         let mut dropped: Vec<Dropped> = Vec::new();
         while let Some(r) = rows.next()? {
-            let (start, reason, at, operator): (i64, String, i64, String) = (r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?);
-            let end = EventTime(start + SLOT_US);
-            let Ok(slot) = Window::new(EventTime(start), end) else { continue };
+            let (start, end) = (EventTime(r.get(0)?), EventTime(r.get(1)?));
+            let (reason, at, operator): (String, i64, String) = (r.get(2)?, r.get(3)?, r.get(4)?);
+            let from = dropped.last().map_or(start, |l| l.window.end().max(start));
+            let Ok(window) = Window::new(from, end) else { continue };
             match dropped.last_mut() {
-                Some(d) if d.window.end().0 == start && (&d.reason, d.at.0, &d.operator) == (&reason, at, &operator) => {
-                    d.window = Window::new(d.window.start(), end).unwrap_or(slot);
+                Some(d) if d.window.end() == from && (&d.reason, d.at.0, &d.operator) == (&reason, at, &operator) => {
+                    d.window = Window::new(d.window.start(), end).unwrap_or(window);
                 }
-                _ => dropped.push(Dropped { source: source.into(), window: slot, reason, at: IngestTime(at), operator }),
+                _ => dropped.push(Dropped { source: source.into(), window, reason, at: IngestTime(at), operator }),
             }
         }
         Ok(dropped)
@@ -314,6 +385,7 @@ impl Commit<'_> {
     /// # Errors
     /// The catalog cannot be written.
     pub fn retire(&mut self, files: &[RemovedFile], expired: &[SnapshotId], at: IngestTime, operator: &str) -> Result<(), CatalogError> {
+        self.put_dropped(files, at, operator)?;
         let data = self.view().data_path().to_owned();
         let snapshot = self.snapshot().0;
         let c = self.connection();
@@ -363,6 +435,43 @@ impl Commit<'_> {
                (SELECT 1 FROM ducklake_snapshot s WHERE s.snapshot_id >= f.begin_snapshot AND s.snapshot_id < f.end_snapshot)",
             [],
         )?;
+        Ok(())
+    }
+}
+
+impl Commit<'_> {
+    /// Writes down of which event times raw records are gone, and for which snapshots: so that nobody has to ask the slots again.
+    fn put_dropped(&self, files: &[RemovedFile], at: IngestTime, operator: &str) -> Result<(), CatalogError> {
+        let c = self.connection();
+        let sql =
+            "SELECT slot_us, snapshot_id FROM restitch_slot s WHERE source = ?1 AND slot_us > ?2 AND slot_us <= ?3 AND snapshot_id BETWEEN ?4 AND ?5
+                     AND NOT EXISTS (SELECT 1 FROM restitch_dropped d WHERE d.source = s.source AND d.start_us <= s.slot_us AND d.end_us > s.slot_us
+                                       AND d.from_snapshot <= max(s.snapshot_id, ?6) AND d.until_snapshot >= ?7)";
+        let mut select = c.prepare_cached(sql)?;
+        // By source, the snapshot until which it was seen, and slot: from when on it was.
+        let mut slots: BTreeMap<(&str, i64, i64), (i64, &str)> = BTreeMap::new();
+        for f in files.iter().filter(|f| f.kind == "raw") {
+            let Some((first, last)) = f.events else { continue };
+            let (begin, until) = (f.seen.0.0, f.seen.1.map_or(i64::MAX, |s| s.0));
+            let own = params![f.name, first.0 - SLOT_US, last.0, f.snapshots.0.0, f.snapshots.1.0, begin, until];
+            let rows = select.query_map(own, |r| Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?)))?;
+            for row in rows {
+                let (slot, ingest) = row?;
+                let from = slots.entry((&f.name, until, slot)).or_insert((i64::MAX, &f.reason));
+                from.0 = from.0.min(ingest.max(begin));
+            }
+        }
+        let mut joined: Vec<(&str, i64, i64, i64, i64, &str)> = Vec::new();
+        for ((source, until, slot), (from, reason)) in slots {
+            match joined.last_mut() {
+                Some(w) if (w.0, w.1, w.2, w.4) == (source, until, from, slot) => w.4 += SLOT_US,
+                _ => joined.push((source, until, from, slot, slot + SLOT_US, reason)),
+            }
+        }
+        let mut insert = c.prepare_cached("INSERT INTO restitch_dropped VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
+        for (source, until, from, start, end, reason) in joined {
+            insert.execute(params![source, start, end, from, until, reason, at.0, operator])?;
+        }
         Ok(())
     }
 }

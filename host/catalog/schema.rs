@@ -101,6 +101,8 @@ CREATE TABLE restitch_removed(id INTEGER PRIMARY KEY, kind VARCHAR NOT NULL, nam
 CREATE INDEX restitch_removed_path ON restitch_removed(path);
 CREATE INDEX restitch_removed_of ON restitch_removed(kind, name);
 CREATE INDEX restitch_removed_left ON restitch_removed(id) WHERE gone = 0;
+CREATE TABLE restitch_dropped(source VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, from_snapshot BIGINT NOT NULL, until_snapshot BIGINT NOT NULL,
+  reason VARCHAR NOT NULL, at_us BIGINT NOT NULL, operator VARCHAR NOT NULL, PRIMARY KEY(source, start_us, from_snapshot, until_snapshot)) WITHOUT ROWID;
 CREATE TABLE restitch_payload_read(id INTEGER PRIMARY KEY, at_us BIGINT NOT NULL, operator VARCHAR NOT NULL, tables VARCHAR NOT NULL, reason VARCHAR NOT NULL, sql VARCHAR NOT NULL);
 CREATE TABLE restitch_hold(data_file_id BIGINT PRIMARY KEY, path VARCHAR NOT NULL);
 CREATE TRIGGER restitch_hold_file BEFORE DELETE ON ducklake_data_file
