@@ -423,9 +423,15 @@ impl Workshop {
     /// # Errors
     /// See [`publish::rollback`].
     pub fn rollback(&mut self, run: RunId, force: bool, reason: Option<String>) -> Result<Manifest, Error> {
-        let undone = self.show(run)?.row.manifest;
+        let ShownRun { row, raw_gone } = self.show(run)?;
+        let undone = row.manifest;
         if undone.kind == Kind::Reparse {
             return Err(Error::NotUndoable { run });
+        }
+        let first = undone.partitions.iter().find(|p| p.prior_run.is_none());
+        if let (false, Some(p), Some(gone)) = (force, first, raw_gone) {
+            let message = format!("nothing stood in {} before {run}, and it could not be computed again: {gone}", p.partition);
+            return Err(Error::Usage { message, hint: Some("--force takes its rows away all the same".into()) });
         }
         let now = self.options.clock.now();
         let operator = self.options.operator.clone();

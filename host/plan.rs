@@ -169,6 +169,8 @@ pub enum PlanError {
         partitions: String,
         /// What was removed, when and why.
         dropped: Box<Dropped>,
+        /// The first partition from which on the window could be computed.
+        next: String,
     },
     /// Too many partitions.
     #[error("the plan has {partitions} partitions, more than --max-partitions {limit} allows")]
@@ -446,7 +448,8 @@ fn refuse_dropped(facts: &Facts, plan: &Plan) -> Result<(), PlanError> {
     let Some(dropped) = plan.ranges.iter().find_map(cut) else { return Ok(()) };
     let gone: Vec<Window> = plan.partitions().map(|p| p.window).filter(|w| cuts(&facts.dropped, *w).is_some()).collect();
     let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
-    Err(PlanError::Dropped { partitions: named(facts, gone.len() as u64, *first, *last), dropped: Box::new(dropped.clone()) })
+    let next = facts.calendar.name(&facts.calendar.at(last.end()));
+    Err(PlanError::Dropped { partitions: named(facts, gone.len() as u64, *first, *last), dropped: Box::new(dropped.clone()), next })
 }
 
 /// How many partitions, and which are the first and the last.

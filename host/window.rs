@@ -37,7 +37,7 @@ pub enum WindowError {
         whole: (String, String),
     },
     /// A bound is not a date, an instant or a partition.
-    #[error("{0:?} is neither a date (2026-05-01), an instant (2026-05-01T00:00:00Z) nor a {1} partition ({2})")]
+    #[error("{0:?} is neither a date (2026-05-01), an instant (2026-05-01T00:00:00Z) nor a partition by {1} ({2})")]
     Bound(String, Grain, &'static str),
     /// A bound is an impossible time.
     #[error(transparent)]

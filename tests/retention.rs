@@ -287,8 +287,10 @@ fn raw_past_its_retention_goes_and_nothing_is_recomputed_from_the_rest() {
     std::fs::write(lab.path("restitch.toml"), format!("{more}\n[dataset.second]{second}")).unwrap();
     let built = lab.go(RunRequest { dataset: "second".into(), ..Lab::request(Kind::Run, None) }).manifest.unwrap();
     assert_eq!(built.partitions.iter().map(|p| p.partition.as_str()).collect::<Vec<_>>(), [DAY]);
-    // A rollback needs no raw.
-    lab.open().rollback(march.run, false, None).unwrap();
+    // A rollback needs no raw; but what it would leave empty here could not be computed again.
+    let e = lab.open().rollback(march.run, false, None).unwrap_err();
+    assert!(e.to_string().contains("could not be computed again"), "{e}");
+    lab.open().rollback(march.run, true, None).unwrap();
     assert_eq!(lab.published(), ["2026-05-01 A 2 10.00"]);
 }
 

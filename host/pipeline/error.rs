@@ -110,7 +110,7 @@ pub enum Error {
     #[error("there is no run {run}")]
     NoRun { run: RunId },
     /// A name that is not a partition's.
-    #[error("{partition:?} is not a {grain} partition of {dataset}")]
+    #[error("{partition:?} is no partition of {dataset}, which is cut by {grain}")]
     NoPartition { dataset: String, partition: String, grain: Grain },
     /// Nothing was ever landed.
     #[error("nothing was landed in {source_name} yet")]
@@ -240,8 +240,8 @@ impl Error {
             Error::Rebound { .. } => text("give the new bytes a new version"),
             Error::Window(e) | Error::Plan(PlanError::Window(e)) => window_hint(e),
             Error::Plan(PlanError::Unbounded) => text("name the range, like --start 2026-05-01 --end 2026-05-02 (both days included)"),
-            Error::Plan(PlanError::Dropped { dropped, .. }) => {
-                Some(format!("choose a window that begins at or after {}; what is published stays as it is", dropped.window.bounds_text().1))
+            Error::Plan(PlanError::Dropped { next, .. }) => {
+                Some(format!("choose a window that begins with {next}; what is published stays as it is"))
             }
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
             Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
