@@ -392,3 +392,32 @@ fn the_ends_of_time_are_built_like_any_other_day() {
         assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()));
     }
 }
+
+/// Lands a record of another source as soon as an ingest has begun to read.
+struct Meanwhile<'l>(&'l Lab, std::cell::Cell<bool>);
+
+impl restitch::ingest::Progress for Meanwhile<'_> {
+    fn bytes(&self, _: u64, _: u64) {
+        if !self.1.replace(true) {
+            self.0.try_land("east", "e2.jsonl", "{\"id\":\"e2\",\"ts\":\"2025-09-01T10:00:00Z\",\"v\":1}\n").unwrap();
+        }
+    }
+}
+
+/// What was on time when an ingest began may be late when it ends: then it says so, and is given again.
+#[test]
+fn a_dataset_that_is_completed_under_an_ingest_is_noticed() {
+    let toml = feeds(&["east", "west"], "watermark_delay = \"0s\"\nidle_after = \"30m\"", "partition = \"hour\"");
+    let mut lab = Lab { now: "2025-09-01T10:00:00Z", ..Lab::new(&toml) };
+    let line = |id: &str, ts: &str| format!("{{\"id\":\"{id}\",\"ts\":\"{ts}\",\"v\":1}}\n");
+    lab.try_land("east", "e.jsonl", line("e1", "2025-09-01T09:00:00Z")).unwrap();
+    lab.try_land("west", "w.jsonl", line("w1", "2025-09-01T06:00:00Z")).unwrap();
+    lab.now = "2025-09-01T10:45:00Z";
+    let file = lab.path("w2.jsonl");
+    std::fs::write(&file, line("w2", "2025-09-01T09:30:00Z")).unwrap();
+    let e = lab.open().ingest("west", std::slice::from_ref(&file), None, &Meanwhile(&lab, Default::default())).unwrap_err();
+    assert_eq!((e.kind().code(), e.to_string().contains("complete further than when this began")), (4, true), "{e}");
+    assert_eq!(lab.rows("select count(*) from raw_west"), ["1"]);
+    let again = lab.open().ingest("west", &[file], None, &()).unwrap();
+    assert_eq!(again.queued.iter().map(|q| (q.partition.as_str(), q.records)).collect::<Vec<_>>(), [("2025-09-01T09", 1)]);
+}
