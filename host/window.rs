@@ -36,6 +36,12 @@ pub enum WindowError {
         /// The smallest window of whole partitions around what was asked.
         whole: (String, String),
     },
+    /// An hour that occurs twice, named without its offset.
+    #[error("the hour {0} occurs twice: it is {1}")]
+    Twice(String, String),
+    /// An hour that clocks skip.
+    #[error("there is no hour {0} in {1}: clocks skip it")]
+    Skipped(String, Tz),
     /// A bound is not a date, an instant or a partition.
     #[error("{0:?} is neither a date (2026-05-01), an instant (2026-05-01T00:00:00Z) nor a partition by {1} ({2})")]
     Bound(String, Grain, &'static str),
@@ -260,11 +266,27 @@ impl Calendar {
             let day = Calendar { grain: Grain::Day, zone: self.zone };
             return Ok(day.at(parse(text, self.zone)?));
         }
+        if let Some(e) = self.changed_hour(text) {
+            return Err(e);
+        }
         match parse(text, self.zone) {
             Ok(at) => Ok(Window { start: at, end: at }),
             Err(TimeError::Shape(_)) => Err(WindowError::Bound(text.into(), self.grain, self.grain.example())),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// What is wrong with an hour's name on a day on which clocks change.
+    fn changed_hour(&self, text: &str) -> Option<WindowError> {
+        if self.grain != Grain::Hour || text.len() != 13 || !text.is_ascii() || text[11..].parse::<u32>().ok()? > 23 {
+            return None;
+        }
+        let day = Calendar { grain: Grain::Day, zone: self.zone }.parse(&text[..10])?;
+        let names: Vec<String> = self.partitions(day).map(|w| self.name(&w)).filter(|n| n.starts_with(text)).collect();
+        Some(match names.as_slice() {
+            [] => WindowError::Skipped(text.into(), self.zone),
+            _ => WindowError::Twice(text.into(), names.join(" or ")),
+        })
     }
 
     /// Returns an error unless both borders of `window` are borders of partitions.
@@ -461,6 +483,15 @@ mod tests {
         }
         let c = calendar(Grain::Year, "UTC");
         assert_eq!(c.partitions(c.resolve("2026", "9999").unwrap()).count(), 7974);
+    }
+
+    #[test]
+    fn an_hour_that_occurs_twice_or_never_is_told_so() {
+        let c = calendar(Grain::Hour, "Europe/Berlin");
+        let said = |text: &str| c.resolve(text, text).map(|w| w.to_string()).map_err(|e| e.to_string());
+        assert_eq!(said("2026-10-25T02").unwrap_err(), "the hour 2026-10-25T02 occurs twice: it is 2026-10-25T02+0200 or 2026-10-25T02+0100");
+        assert_eq!(said("2026-03-29T02").unwrap_err(), "there is no hour 2026-03-29T02 in Europe/Berlin: clocks skip it");
+        assert!(said("2026-10-25T03").is_ok() && said("2026-10-25T02+0100").is_ok());
     }
 
     #[test]
