@@ -155,7 +155,7 @@ at = { type = "timestamp", nullable = false }
 input = "orders"
 transform = "misbehave@1.0.0"
 partition = "day"
-limits = { time = "300ms", memory = "32MiB", output = "4MiB" }
+limits = { time = "3s", memory = "32MiB", output = "4MiB" }
 "#;
     let lab = Lab::new(toml);
     lab.open().add_transform(&component("misbehave-1.0.0.wasm")).unwrap();
