@@ -620,3 +620,14 @@ fn nothing_is_visible_before_it_is_checked_and_one_bad_day_holds_all_three() {
     assert!(e.kind() != ErrorKind::Conflict && published() == ["2025-10-22 a 1.00 2"], "{}", chain(&e));
     assert_eq!(lab.rows("select count(*) from restitch_runs where status = 'published'"), ["1"]);
 }
+
+#[test]
+fn a_backup_stands_outside_of_what_it_copies() {
+    let lab = lab("day", "UTC", "");
+    lab.land("a.jsonl", "{\"id\":\"a\",\"ts\":\"2025-10-21T00:00:00Z\",\"v\":1}\n");
+    for inside in ["warehouse", "warehouse/staging/bk", "warehouse/data/main/bk"] {
+        let e = lab.open().backup(&lab.path(inside)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Usage, "{inside}: {e}");
+    }
+    assert!(lab.open().backup(&lab.path("bk")).unwrap().files > 0);
+}

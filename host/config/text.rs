@@ -678,6 +678,7 @@ limits = { memory = "64MiB" }
             ("\"day\"", "\"dya\"", "18:13", "\"dya\" is none of hour, day, week, month, year", Some("did you mean \"day\"?")),
             ("\"jsonl\"", "3", "5:10", "invalid type: integer `3`, expected a string", None),
             ("kind = \"balance\"", "kind = \"balanced\"", "21:20", "there is no check \"balanced\"", Some("did you mean \"balance\"?")),
+            ("\"row_count\", min = 1", "\"row_count\"", "21:79", "a row_count check needs min, max or max_change", None),
             ("path = \"warehouse\"", "", "2:1", "the key \"path\" is missing", None),
             ("nullable = false }\namount", "from = \"event\" }\namount", "12:43", "a JSON pointer starts with /", None),
             (
