@@ -10,7 +10,7 @@ use crate::{
     execute::Computed,
     id::SnapshotId,
     manifest::{CheckRecord, PartitionRecord, Validation},
-    query::{self, Difference, FileTable, QueryError, Session},
+    query::{self, Difference, FileTable, QueryError, Session, quoted},
     schema::{DataType, Field, PARTITION},
     store::Store,
 };
@@ -369,10 +369,6 @@ impl Evaluation<'_> {
             }
         }
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Returns SQL for the value of `data_type` that `text` is: `1.0` and `1.00` are one decimal.

@@ -10,7 +10,7 @@ use crate::{
     schema::{DataType, Field, envelope},
     time::{EventTime, Span, Unit},
     watermark::Policy,
-    window::Grain,
+    window::{Calendar, Grain},
 };
 use chrono_tz::Tz;
 use indexmap::IndexMap;
@@ -223,6 +223,13 @@ pub struct Dataset {
     pub limits: Limits,
 }
 
+impl Dataset {
+    /// Returns the calendar of its partitions.
+    pub fn calendar(&self) -> Calendar {
+        Calendar { grain: self.grain, zone: self.time_zone }
+    }
+}
+
 /// A transform by name and version: `customer-totals@1.0.0`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TransformRef {
@@ -256,6 +263,13 @@ pub struct Dedup {
     pub keep: Keep,
     /// What happens when records of one key differ in payload.
     pub on_conflict: OnConflict,
+}
+
+impl Dedup {
+    /// Returns whether a second record of a key, or one that differs, fails the run.
+    pub fn forbids(&self) -> bool {
+        self.keep == Keep::Fail || self.on_conflict == OnConflict::Fail
+    }
 }
 
 /// Which of several records with one key is kept.

@@ -297,7 +297,7 @@ impl Worker<'_> {
         if rule.on_conflict == OnConflict::Fail && counts.conflicts > 0 {
             return refuse(counts.conflicts, "key has differing payloads");
         }
-        if counts.moved > 0 && (rule.keep == Keep::Fail || rule.on_conflict == OnConflict::Fail) {
+        if counts.moved > 0 && rule.forbids() {
             return refuse(counts.moved, "id has a record with another event time, in another partition");
         }
         Ok(())

@@ -279,7 +279,7 @@ fn needs(holders: &[Holder], source: &Source, file: &RawFile, (first, last): (Ev
 
 fn wanting(view: &View, at: SnapshotId, project: &Project, source: &Source) -> Result<Vec<Wanting>, CatalogError> {
     let mut datasets: Vec<(String, Vec<String>, Calendar, bool)> =
-        project.datasets_of(&source.name).map(|d| (d.name.clone(), d.inputs.clone(), Calendar { grain: d.grain, zone: d.time_zone }, true)).collect();
+        project.datasets_of(&source.name).map(|d| (d.name.clone(), d.inputs.clone(), d.calendar(), true)).collect();
     for row in view.datasets(&source.name)? {
         let calendar = Grain::parse(&row.grain).zip(row.time_zone.parse().ok()).map(|(grain, zone)| Calendar { grain, zone });
         if let Some(calendar) = calendar.filter(|_| !datasets.iter().any(|(name, ..)| *name == row.name)) {

@@ -298,7 +298,8 @@ impl Landing<'_> {
         match committed {
             Ok((made, ())) => snapshot.0 = made.0,
             Err(e) => {
-                self.undo_move(catalog);
+                // No commit refers to the files.
+                crate::recover::withdraw(self.store, catalog, self.owner).ok();
                 return Err(e);
             }
         }
@@ -361,22 +362,9 @@ impl Landing<'_> {
         let rejects = ready.rejects.1.iter().map(|w| (w.path.clone(), ready.rejects.0.folder.clone(), format!("{name}-rejects.parquet")));
         let moves: Vec<(String, String, String)> = raw.chain(rejects).collect();
         let targets: Vec<String> = moves.iter().map(|(_, folder, name)| format!("{folder}{name}")).collect();
-        catalog.record(|r| r.put_intents(self.owner, &targets))?;
-        let moved = moves.iter().zip(&targets).try_for_each(|((from, _, _), to)| {
-            self.store.sync(from)?;
-            self.store.rename(from, to)
-        });
-        let moved = moved.and_then(|()| self.store.sync_entries(&targets));
-        if let Err(e) = moved {
-            self.undo_move(catalog);
-            return Err(e.into());
-        }
+        let pairs: Vec<(&str, &str)> = moves.iter().zip(&targets).map(|((from, _, _), to)| (from.as_str(), to.as_str())).collect();
+        move_into_place::<IngestError>(self.store, catalog, self.owner, &pairs)?;
         Ok(moves.into_iter().map(|(_, _, name)| name).collect())
-    }
-
-    /// Takes files back that no commit refers to.
-    fn undo_move(&self, catalog: &mut Catalog) {
-        crate::recover::withdraw(self.store, catalog, self.owner).ok();
     }
 
     fn commit(&self, commit: &mut Commit, ready: Ready, before: Option<Watermark>, moved: &[String]) -> Result<Vec<QueueRow>, IngestError> {
@@ -418,6 +406,28 @@ impl Landing<'_> {
         commit.clear_intents(self.owner)?;
         Ok(queue)
     }
+}
+
+/// Makes files durable and moves each to where the catalog will say it is; what was meant to be moved is written down first.
+///
+/// # Errors
+/// A file cannot be moved: then all are taken back.
+pub(crate) fn move_into_place<E: From<CatalogError> + From<StoreError>>(
+    store: &Store,
+    catalog: &mut Catalog,
+    owner: &str,
+    moves: &[(&str, &str)],
+) -> Result<(), E> {
+    let targets: Vec<String> = moves.iter().map(|(_, to)| (*to).to_owned()).collect();
+    catalog.record::<_, E>(|r| Ok(r.put_intents(owner, &targets)?))?;
+    let moved = moves.iter().try_for_each(|(from, to)| {
+        store.sync(from)?;
+        store.rename(from, to)
+    });
+    moved.and_then(|()| store.sync_entries(&targets)).inspect_err(|_| {
+        crate::recover::withdraw(store, catalog, owner).ok();
+    })?;
+    Ok(())
 }
 
 /// The decoding of one file after the other.
@@ -540,7 +550,7 @@ fn targets(view: &View, project: &Project, source: &Source, now: IngestTime) -> 
     };
     let mut targets = Vec::new();
     for d in project.datasets_of(&source.name) {
-        targets.push(target(&d.name, Calendar { grain: d.grain, zone: d.time_zone }, &d.inputs)?);
+        targets.push(target(&d.name, d.calendar(), &d.inputs)?);
     }
     for row in view.datasets(&source.name)? {
         let calendar = Grain::parse(&row.grain).zip(row.time_zone.parse().ok()).map(|(grain, zone)| Calendar { grain, zone });

@@ -13,7 +13,7 @@ use crate::{
     store::{Store, StoreError},
     time::EventTime,
     watermark::Stand,
-    window::{Calendar, Window},
+    window::Window,
 };
 use arrow::array::AsArray;
 use siphasher::sip::SipHasher13;
@@ -219,7 +219,7 @@ fn lost(
         // The first one stays where it is; the partition of the second one is built again because that came.
         return Ok(Vec::new());
     }
-    let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+    let calendar = dataset.calendar();
     let stand = stand_of(view, project, dataset)?;
     let mut rows: BTreeMap<(EventTime, SnapshotId, String), QueueRow> = BTreeMap::new();
     for (_, records) in moved {

@@ -36,7 +36,7 @@ use crate::{
     time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
-    window::{Calendar, Window},
+    window::Window,
 };
 use std::{
     cell::OnceCell,
@@ -319,7 +319,7 @@ impl Workshop {
     /// Returns what is known of a dataset at one snapshot.
     fn facts(&mut self, dataset: &Dataset, transform_digest: Digest, at: Option<SnapshotId>) -> Result<(Facts, SnapshotId), Error> {
         let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
-        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+        let calendar = dataset.calendar();
         let now = self.options.clock.now();
         if moves::follows(&self.project, dataset) {
             for source in &dataset.inputs {
@@ -382,7 +382,7 @@ impl Workshop {
     }
 
     fn plan_request(&self, request: &RunRequest, dataset: &Dataset) -> Result<Request, Error> {
-        let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+        let calendar = dataset.calendar();
         let window = match (&request.start, &request.end) {
             (Some(start), Some(end)) => Some(calendar.resolve(start, end)?),
             (Some(start), None) | (None, Some(start)) if calendar.parse(start).is_some() => Some(calendar.resolve(start, start)?),
@@ -667,7 +667,7 @@ impl Workshop {
 
 /// Returns the window of the partition of that name.
 fn partition_window(dataset: &Dataset, partition: &str) -> Result<Window, Error> {
-    let calendar = Calendar { grain: dataset.grain, zone: dataset.time_zone };
+    let calendar = dataset.calendar();
     calendar.parse(partition).ok_or_else(|| Error::NoPartition { dataset: dataset.name.clone(), partition: partition.into(), grain: dataset.grain })
 }
 

@@ -217,6 +217,11 @@ fn refuse_changes(plan: &LogicalPlan) -> Result<(), QueryError> {
     })
 }
 
+/// Returns a name as SQL writes it, whatever is in it.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

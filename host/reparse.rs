@@ -10,7 +10,7 @@ use crate::{
     datafile::{DataFileError, Written},
     decode::DecodeError,
     id::SnapshotId,
-    ingest::{IngestError, Progress, raw_fields, table_of, widened},
+    ingest::{IngestError, Progress, move_into_place, raw_fields, table_of, widened},
     manifest::{FileRecord, Manifest, Mode, ReparseRecord, Status},
     raw::RawInput,
     recover,
@@ -158,38 +158,15 @@ pub fn reparse(
         return Ok(());
     }
     let names: Vec<String> = (0..found.written.len()).map(|i| format!("{owner}-{i}.parquet")).collect();
-    move_files(store, catalog, &owner, &look.table.folder, &found.written, &names)?;
+    let targets: Vec<String> = names.iter().map(|name| format!("{}{name}", look.table.folder)).collect();
+    let pairs: Vec<(&str, &str)> = found.written.iter().zip(&targets).map(|((_, w), to)| (w.path.as_str(), to.as_str())).collect();
+    move_into_place::<ReparseError>(store, catalog, &owner, &pairs)?;
     let record = manifest.reparse.get_or_insert_default();
-    for ((old, w), name) in found.written.iter().zip(&names) {
+    for ((old, w), path) in found.written.iter().zip(targets) {
         record.replaced.push(old.path.clone());
-        let path = format!("{}{name}", look.table.folder);
         record.files.push(FileRecord { path, rows: w.file.rows as u64, bytes: w.file.bytes as u64, digest: w.digest });
     }
     swap(store, catalog, source, look, manifest, &Swap { written: &found.written, names: &names, windows: windows(&found.slots, look.window) }, now)
-}
-
-/// Makes files durable and moves them to where the catalog will say they are.
-fn move_files(
-    store: &Store,
-    catalog: &mut Catalog,
-    owner: &str,
-    folder: &str,
-    written: &[(LiveFile, Written)],
-    names: &[String],
-) -> Result<(), ReparseError> {
-    let targets: Vec<String> = names.iter().map(|name| format!("{folder}{name}")).collect();
-    catalog.record(|r| r.put_intents(owner, &targets))?;
-    let moved = || {
-        written.iter().zip(&targets).try_for_each(|((_, w), to)| {
-            store.sync(&w.path)?;
-            store.rename(&w.path, to)
-        })?;
-        store.sync_entries(&targets)
-    };
-    moved().inspect_err(|_| {
-        recover::withdraw(store, catalog, owner).ok();
-    })?;
-    Ok(())
 }
 
 /// What is swapped in: files that stand at their final names, and where records changed.

@@ -3,7 +3,7 @@
 
 use super::{Counts, Job, Layout, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
 use crate::{
-    config::{Keep, OnConflict},
+    config::Keep,
     dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
     id::Digest,
     manifest::Timings,
@@ -201,12 +201,9 @@ struct Elsewhere<'j> {
 impl<'j> Elsewhere<'j> {
     fn of(job: &'j Job, column: Option<usize>, window: Window) -> Elsewhere<'j> {
         match (column, &job.recipe.dedup) {
-            (Some(column), Some(rule)) => Elsewhere {
-                keep: rule.keep,
-                fail: rule.keep == Keep::Fail || rule.on_conflict == OnConflict::Fail,
-                column,
-                bounds: job.moved.iter().map(|m| m.outside(window, rule.keep)).collect(),
-            },
+            (Some(column), Some(rule)) => {
+                Elsewhere { keep: rule.keep, fail: rule.forbids(), column, bounds: job.moved.iter().map(|m| m.outside(window, rule.keep)).collect() }
+            }
             _ => Elsewhere { keep: Keep::LatestIngested, fail: false, column: 0, bounds: Vec::new() },
         }
     }

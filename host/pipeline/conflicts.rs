@@ -2,7 +2,11 @@
 //! Never shows a payload, which may hold what a mask hides: the declared columns are shown as they landed.
 
 use super::{Error, Workshop, partition_window};
-use crate::{moves, query::Rows, schema::envelope};
+use crate::{
+    moves,
+    query::{Rows, quoted},
+    schema::envelope,
+};
 
 impl Workshop {
     /// Returns the records of one partition whose dedup key has records that differ in payload, in order of key and arrival: the key, where
@@ -65,8 +69,4 @@ impl Workshop {
         );
         self.query(&sql, None)
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

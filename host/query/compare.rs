@@ -2,7 +2,7 @@
 //! Never decides what is too much; checks do.
 //! Compare checks and `diff` ask here.
 
-use super::{FileTable, QueryError, Rows, Session, config, format};
+use super::{FileTable, QueryError, Rows, Session, config, format, quoted};
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, StringArray},
     compute::cast,
@@ -196,10 +196,6 @@ impl Sides<'_> {
             _ => quoted(name),
         }
     }
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 /// Turns the columns from `first` on into text.
