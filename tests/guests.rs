@@ -9,7 +9,7 @@ use restitch::{
     config::Limits,
     id::Digest,
     schema::Field,
-    transform::{Cache, Context, Engine, Level, Transform, TransformError, build_rust},
+    transform::{Cache, Context, Engine, Level, Transform, TransformError, build},
 };
 use std::{
     collections::BTreeMap,
@@ -394,7 +394,7 @@ fn components_rebuild_to_the_same_bytes() {
     let components = root().join("plugins/components");
     let mut sums = BTreeMap::new();
     for (folder, file) in GUESTS {
-        let bytes = build_rust(&base.join("plugins").join(folder), &temporary().join("guests")).unwrap_or_else(|e| panic!("{folder}: {e}"));
+        let bytes = build(&base.join("plugins").join(folder), &temporary().join("guests")).unwrap_or_else(|e| panic!("{folder}: {e}"));
         if bless {
             std::fs::write(components.join(file), &bytes).unwrap();
         }

@@ -10,7 +10,7 @@ use crate::{
     config::TransformRef,
     pipeline::Error,
     store,
-    transform::{Descriptor, build_rust},
+    transform::{self, Descriptor},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -32,9 +32,9 @@ pub enum Command {
         #[arg(value_name = "NAME@VERSION", value_parser = reference)]
         transform: TransformRef,
     },
-    /// Build a Rust crate into a component
+    /// Build the sources of a transform into a component
     Build {
-        /// The crate's folder
+        /// The folder with the sources
         folder: PathBuf,
         /// Where to write the component [default: the folder's name, .wasm, here]
         #[arg(short, long, value_name = "FILE")]
@@ -117,7 +117,7 @@ fn show(t: &TransformRow) -> Result<Answer, Failure> {
 }
 
 fn build(folder: &std::path::Path, output: Option<PathBuf>) -> Result<Answer, Failure> {
-    let component = build_rust(folder, &folder.join("target"))?;
+    let component = transform::build(folder, &folder.join("target"))?;
     let name = folder.canonicalize().ok().and_then(|f| f.file_name().map(|n| n.to_string_lossy().into_owned())).unwrap_or_else(|| "transform".into());
     let file = output.unwrap_or_else(|| PathBuf::from(format!("{name}.wasm")));
     store::write(&file, &component)?;

@@ -1,14 +1,14 @@
-//! A Rust crate's folder becomes a component: cargo, then wit-component.
-//! Never depends on where the folder is: the same sources and compiler give the same bytes.
-//! `restitch transform build` calls it, and the test that rebuilds the committed components.
+//! A folder with a transform's sources becomes a component, in each language that has an SDK.
+//! Never looks for a tool in a place it does not name when the tool is missing.
+//! `restitch transform new` and `transform build` call it, and the test that rebuilds the committed components.
+
+mod rust;
 
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
 };
-
-const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Variables of the caller that would change what is compiled.
 const UNSET: [&str; 9] = [
@@ -58,28 +58,50 @@ pub enum BuildError {
     },
 }
 
-/// Returns the component that the crate in `manifest_dir` compiles to; cargo's files go to `target_dir`.
+/// A language that transforms are written in, with an SDK, a template and a build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Language {
+    /// A crate, compiled for `wasm32-unknown-unknown`.
+    Rust,
+}
+
+impl Language {
+    /// All of them, in the order of the documentation.
+    pub const ALL: [Language; 1] = [Language::Rust];
+
+    /// Returns its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Language::Rust => "rust",
+        }
+    }
+
+    /// Returns the file by which a folder is known to hold a transform in this language.
+    pub fn marker(self) -> &'static str {
+        match self {
+            Language::Rust => "Cargo.toml",
+        }
+    }
+
+    /// Returns the language of the transform in `folder`, by its marker.
+    ///
+    /// # Errors
+    /// No marker is there.
+    pub fn of(folder: &Path) -> Result<Language, BuildError> {
+        let found = Language::ALL.into_iter().find(|l| folder.join(l.marker()).is_file());
+        let markers = || Language::ALL.map(|l| format!("{} ({})", l.marker(), l.name())).join(", ");
+        found.ok_or_else(|| BuildError::Crate { folder: folder.into(), problem: format!("it has none of {}", markers()) })
+    }
+}
+
+/// Returns the component that the sources in `folder` become; what is made on the way goes to `target_dir`.
 ///
 /// # Errors
-/// There is no cargo, the crate does not compile, or what it compiles to is no guest.
-pub fn build_rust(manifest_dir: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
-    let package = package(manifest_dir)?;
-    // A new crate has no lock file yet: its first build writes one, and from then on it holds.
-    if !package.workspace.join("Cargo.lock").exists() {
-        run(manifest_dir, "cargo", ["generate-lockfile"].map(OsStr::new), &[])?;
+/// The folder holds no transform, a tool is missing or says no, or what it makes is no guest.
+pub fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
+    match Language::of(folder)? {
+        Language::Rust => rust::build(folder, target_dir),
     }
-    // Also fetches what is missing, so that the folders to remap are there.
-    run(manifest_dir, "cargo", ["fetch", "--locked", "--target", TARGET].map(OsStr::new), &[])?;
-    install_target(manifest_dir)?;
-    let flags = remap_flags(manifest_dir, &package.workspace)?.join("\x1f");
-    let target = std::path::absolute(target_dir).map_err(|source| BuildError::Tool { program: "cargo".into(), source })?;
-    let arguments = ["build", "--release", "--locked", "--lib", "--target", TARGET, "--target-dir"].map(OsStr::new);
-    let arguments = arguments.into_iter().chain([target.as_os_str()]);
-    run(manifest_dir, "cargo", arguments, &[("CARGO_ENCODED_RUSTFLAGS", &flags)])?;
-    let module = target.join(TARGET).join("release").join(format!("{}.wasm", package.library));
-    let module = std::fs::read(&module)
-        .map_err(|e| BuildError::Crate { folder: manifest_dir.into(), problem: format!("{} is not there: {e}", module.display()) })?;
-    componentize(&module)
 }
 
 /// Returns the component of a core module that wit-bindgen has left its world in.
@@ -87,63 +109,6 @@ fn componentize(module: &[u8]) -> Result<Vec<u8>, BuildError> {
     let encode = || wit_component::ComponentEncoder::default().validate(true).module(module)?.encode();
     // Its error type is not named here, so that its crate need not be a dependency of ours.
     encode().map_err(|e| BuildError::Component { reason: format!("{e:#}") })
-}
-
-struct Package {
-    workspace: PathBuf,
-    /// The library's name, as its file is called.
-    library: String,
-}
-
-/// Asks cargo what there is to build.
-fn package(folder: &Path) -> Result<Package, BuildError> {
-    let wrong = |problem: &str| BuildError::Crate { folder: folder.into(), problem: problem.into() };
-    let manifest = std::fs::canonicalize(folder.join("Cargo.toml")).map_err(|_| wrong("it has no Cargo.toml"))?;
-    let text = run(folder, "cargo", ["metadata", "--no-deps", "--format-version", "1"].map(OsStr::new), &[])?;
-    let metadata: serde_json::Value = serde_json::from_str(&text).map_err(|e| wrong(&format!("cargo metadata: {e}")))?;
-    let is_here = |p: &&serde_json::Value| p["manifest_path"].as_str().and_then(|m| std::fs::canonicalize(m).ok()).is_some_and(|m| m == manifest);
-    let packages = metadata["packages"].as_array().ok_or_else(|| wrong("cargo metadata names no packages"))?;
-    let package = packages.iter().find(is_here).ok_or_else(|| wrong("its Cargo.toml is not of one package"))?;
-    let is_cdylib = |t: &&serde_json::Value| t["crate_types"].as_array().is_some_and(|types| types.iter().any(|t| t == "cdylib"));
-    let library = package["targets"].as_array().into_iter().flatten().find(is_cdylib);
-    let library = library.and_then(|t| t["name"].as_str()).ok_or_else(|| wrong("its Cargo.toml lacks `[lib] crate-type = [\"cdylib\"]`"))?;
-    let workspace = metadata["workspace_root"].as_str().ok_or_else(|| wrong("cargo metadata names no workspace"))?;
-    Ok(Package { workspace: workspace.into(), library: library.replace('-', "_") })
-}
-
-/// Installs the target's standard library for the toolchain that the folder uses, if it is missing.
-fn install_target(folder: &Path) -> Result<(), BuildError> {
-    let libraries = run(folder, "rustc", ["--print", "target-libdir", "--target", TARGET].map(OsStr::new), &[])?;
-    match Path::new(libraries.trim()).is_dir() {
-        true => Ok(()),
-        false => run(folder, "rustup", ["target", "add", TARGET].map(OsStr::new), &[]).map(drop),
-    }
-}
-
-/// Returns the flags that keep this machine's folders out of the component. Where several fit, the last counts.
-fn remap_flags(folder: &Path, workspace: &Path) -> Result<Vec<String>, BuildError> {
-    let mut from_to: Vec<(PathBuf, String)> = vec![(workspace.into(), "/workspace".into())];
-    // The contract and the SDK may lie beside the workspace.
-    if let Some(parent) = workspace.parent().filter(|p| p.parent().is_some()) {
-        from_to.insert(0, (parent.into(), "/beside".into()));
-    }
-    if let Some(home) = cargo_home() {
-        from_to.push((home.join("git/checkouts"), "/cargo/git".into()));
-        // One folder for each registry, named after its host.
-        let registries = std::fs::read_dir(home.join("registry/src")).into_iter().flatten().flatten();
-        from_to.extend(registries.map(|entry| (entry.path(), "/cargo/registry".into())));
-    }
-    // With the component rust-src installed, rustc names its real folder instead of the usual stand-in.
-    let version = run(folder, "rustc", ["-vV"].map(OsStr::new), &[])?;
-    let commit = version.lines().find_map(|l| l.strip_prefix("commit-hash: ")).unwrap_or("unknown").to_owned();
-    let sysroot = run(folder, "rustc", ["--print", "sysroot"].map(OsStr::new), &[])?;
-    from_to.push((Path::new(sysroot.trim()).join("lib/rustlib/src/rust"), format!("/rustc/{commit}")));
-    Ok(from_to.into_iter().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display())).collect())
-}
-
-fn cargo_home() -> Option<PathBuf> {
-    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
-    home.or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
 }
 
 /// Runs a tool in `folder` and returns what it printed.
@@ -171,17 +136,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_that_is_no_guest_is_told_why() {
-        let folder = tempfile::tempdir().unwrap();
-        let problem = || package(folder.path()).err().unwrap().to_string();
-        assert!(problem().ends_with("it has no Cargo.toml"), "{}", problem());
-        std::fs::create_dir(folder.path().join("src")).unwrap();
-        std::fs::write(folder.path().join("src/lib.rs"), "").unwrap();
-        std::fs::write(folder.path().join("Cargo.toml"), "[package]\nname = \"a-b\"\nedition = \"2024\"\n[workspace]\n").unwrap();
-        assert!(problem().contains("crate-type = [\"cdylib\"]"), "{}", problem());
-    }
-
-    #[test]
     fn what_is_no_module_is_no_guest() {
         for bytes in [b"".as_slice(), b"\0asm\x01\0\0\0\x01"] {
             let error = componentize(bytes).unwrap_err();
@@ -189,5 +143,12 @@ mod tests {
         }
         // A module that forgot `export!` becomes a component that exports nothing: `Engine::load` refuses that.
         assert!(componentize(b"\0asm\x01\0\0\0").is_ok());
+    }
+
+    #[test]
+    fn a_folder_without_sources_is_told_what_to_hold() {
+        let folder = tempfile::tempdir().unwrap();
+        let problem = Language::of(folder.path()).unwrap_err().to_string();
+        assert!(problem.contains("Cargo.toml (rust)"), "{problem}");
     }
 }
