@@ -307,7 +307,13 @@ fn module_of(path: &str) -> Option<&str> {
 
 /// Returns whether a host file is `place`, a file, or belongs to `place`, a module.
 fn is_in(path: &str, place: &str) -> bool {
-    if place.ends_with(".rs") { path.strip_prefix("host/") == Some(place) } else { module_of(path) == Some(place) }
+    let inside = path.strip_prefix("host/");
+    match place {
+        file if file.ends_with(".rs") => inside == Some(file),
+        // A part of a module, with its files.
+        part if part.contains('/') => inside.and_then(|p| p.strip_prefix(part)).is_some_and(|rest| rest == ".rs" || rest.starts_with('/')),
+        module => module_of(path) == Some(module),
+    }
 }
 
 fn stem(path: &str) -> &str {
