@@ -3,6 +3,7 @@
 //! One file per verb below it, each with its `Args` (what was typed) and its `run`.
 
 mod apply;
+mod approve;
 mod backfill;
 mod backup;
 mod demo;
@@ -21,7 +22,7 @@ mod transform;
 mod why;
 
 use crate::{
-    pipeline::{Error, Options, PROJECT_FILE, Workshop, init},
+    pipeline::{Error, Options, PROJECT_FILE, Workshop, init, system_user},
     time::{Clock, EventTime, IngestTime, parse as parse_time},
 };
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -59,7 +60,7 @@ struct Global {
     /// Pretend that it is this time (RFC 3339, or a date)
     #[arg(long, value_name = "TIME", global = true, value_parser = instant)]
     now: Option<EventTime>,
-    /// Who asks, in manifests and history [default: the system user]
+    /// Who asks, in manifests and history [default: the system user]; an account proves itself by RESTITCH_TOKEN
     #[arg(long, value_name = "NAME", global = true)]
     operator: Option<String>,
     /// Memory that a run may use, about
@@ -88,6 +89,8 @@ enum Command {
     Repair(backfill::Args),
     /// Recompute a range that you name
     Backfill(backfill::Args),
+    /// Give your word for a run of somebody else that waits for it, and publish it
+    Approve(approve::Args),
     /// Publish a run that was staged
     Publish(publish::RunArg),
     /// Throw a staged or rejected run away
@@ -136,9 +139,10 @@ struct Context {
 impl Context {
     fn new(global: Global) -> Context {
         let clock = global.now.map_or(Clock::System, |t| Clock::Fixed(IngestTime(t.0)));
-        let operator = global.operator.clone().or_else(|| whoami::username().ok()).unwrap_or_else(|| "unknown".into());
+        let operator = global.operator.clone().unwrap_or_else(system_user);
+        let token = std::env::var("RESTITCH_TOKEN").ok().filter(|t| !t.is_empty());
         let workers = global.workers.map_or_else(cores, |n| n as usize);
-        let options = Options { operator, clock, memory_bytes: global.memory as usize, workers, faults: Default::default() };
+        let options = Options { operator, token, clock, memory_bytes: global.memory as usize, workers, faults: Default::default() };
         Context { global, options }
     }
 
@@ -205,6 +209,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Run(args) => backfill::run(Kind::Run, args, cx),
         Command::Repair(args) => backfill::run(Kind::Repair, args, cx),
         Command::Backfill(args) => backfill::run(Kind::Backfill, args, cx),
+        Command::Approve(args) => approve::run(args, cx),
         Command::Publish(args) => publish::publish(args, cx),
         Command::Discard(args) => publish::discard(args, cx),
         Command::Rollback(args) => publish::rollback(args, cx),

@@ -1,12 +1,15 @@
 //! restitch.toml: the text a team reviews becomes a [`Project`].
 //! Never reads a file or asks for defaults elsewhere. Errors carry line and column.
 
+mod access;
 mod check;
 mod text;
 
+pub use access::{Access, Rule};
 pub use check::{Check, CheckKind, Severity};
 
 use crate::{
+    id::Digest,
     schema::{DataType, Field, envelope},
     time::{EventTime, Span, Unit},
     watermark::Policy,
@@ -27,6 +30,8 @@ pub struct Project {
     pub sources: IndexMap<String, Source>,
     /// Derived tables, by name, in the order of the file.
     pub datasets: IndexMap<String, Dataset>,
+    /// Service accounts: the SHA-256 of the token of each.
+    pub accounts: IndexMap<String, Digest>,
 }
 
 /// A feed of raw records.
@@ -221,6 +226,8 @@ pub struct Dataset {
     pub checks: Vec<Check>,
     /// What one instance of the transform may use.
     pub limits: Limits,
+    /// Who may change what is published.
+    pub access: Access,
 }
 
 impl Dataset {

@@ -12,6 +12,7 @@ pub mod window;
 pub mod watermark;
 pub mod config;
 pub mod checksum;
+pub mod access;
 pub mod manifest;
 
 // Doors.

@@ -2,6 +2,7 @@
 //! Never computed again from restitch.toml: a replay needs nothing but this, the pinned bytes and the pinned input.
 
 use crate::{
+    access::Approval,
     config::{Dataset, Dedup, Limits, Source},
     id::{Digest, RunId, SnapshotId},
     window::{Calendar, Grain},
@@ -254,6 +255,9 @@ pub struct Manifest {
     /// By whose word it read payloads of masked sources.
     #[serde(default)]
     pub grants: Vec<Grant>,
+    /// Whose word it needs before it is published, and whether it has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub approval: Option<Approval>,
     /// What it could not read because retention had removed it, in words.
     #[serde(default)]
     pub gaps: Vec<String>,

@@ -3,6 +3,7 @@
 //! ingest → plan → execute → check → publish, with the manifest written along the way. Start reading here.
 
 mod apply;
+mod approve;
 mod backup;
 mod conflicts;
 mod error;
@@ -12,6 +13,7 @@ mod reparse;
 mod run;
 
 pub use apply::Applied;
+pub use approve::system_user;
 pub use backup::Backup;
 pub use error::{Error, ErrorKind};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
@@ -19,6 +21,7 @@ pub use reparse::ReparseRequest;
 pub use run::{RunRequest, RunResult};
 
 use crate::{
+    access,
     catalog::{Catalog, CatalogError, Dropped, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
     config::{ConfigError, Dataset, MaxRejects, Project, Source, TransformRef},
     decode,
@@ -52,6 +55,8 @@ pub const PROJECT_FILE: &str = "restitch.toml";
 pub struct Options {
     /// Who asks: the operator in manifests.
     pub operator: String,
+    /// What proves that, where the operator is a service account.
+    pub token: Option<String>,
     /// The clock.
     pub clock: Clock,
     /// Bytes that a run may hold, about.
@@ -195,6 +200,7 @@ impl Workshop {
         let file = root.join(PROJECT_FILE);
         let text = store::read_text(&file).map_err(|e| Error::NoProject { file: file.clone(), source: e })?;
         let project = parse_project(&file, &text)?;
+        access::authenticate(&project, &options.operator, options.token.as_deref(), &system_user())?;
         let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
         if !store.exists(crate::catalog::FILE) {
             init(root, &options)?;
@@ -389,7 +395,15 @@ impl Workshop {
             (None, None) => None,
             _ => return Err(Error::Usage { message: "a window needs --start and --end".into(), hint: None }),
         };
-        Ok(Request { kind: request.kind, window, only: request.only, partitions_max: request.partitions_max, bytes_max: request.bytes_max })
+        let frozen_before = dataset.access.frozen_before.filter(|_| request.kind != Kind::Backfill);
+        Ok(Request {
+            kind: request.kind,
+            window,
+            only: request.only,
+            frozen_before,
+            partitions_max: request.partitions_max,
+            bytes_max: request.bytes_max,
+        })
     }
 
     /// Publishes a run that was staged.
@@ -397,7 +411,8 @@ impl Workshop {
     /// # Errors
     /// It is not staged; a staged file was changed; the ground moved.
     pub fn publish(&mut self, run: RunId) -> Result<Manifest, Error> {
-        self.publish_staged(run)
+        let operator = self.options.operator.clone();
+        self.publish_staged(run, &[&operator])
     }
 
     /// Throws a staged or rejected run away.
@@ -428,6 +443,7 @@ impl Workshop {
         if undone.kind == Kind::Reparse {
             return Err(Error::NotUndoable { run });
         }
+        self.admit_rollback(&undone)?;
         let first = undone.partitions.iter().find(|p| p.prior_run.is_none());
         if let (false, Some(p), Some(gone)) = (force, first, raw_gone) {
             let message = format!("nothing stood in {} before {run}, and it could not be computed again: {gone}", p.partition);
@@ -456,6 +472,7 @@ impl Workshop {
                     checksum: None,
                     timings: Default::default(),
                     grants: Vec::new(),
+                    approval: None,
                     gaps: Vec::new(),
                     log: Vec::new(),
                     error: None,
@@ -554,7 +571,10 @@ impl Workshop {
             let registered = self.transform_row(&d.transform).map(|t| t.digest);
             let digest = *registered.as_ref().unwrap_or(&Digest([0; 32]));
             let (facts, _) = self.facts(&d, digest, None)?;
-            let built = plan(&facts, &Request { kind: Kind::Run, window: None, only: None, partitions_max: None, bytes_max: None })?;
+            let built = plan(
+                &facts,
+                &Request { kind: Kind::Run, window: None, only: None, frozen_before: d.access.frozen_before, partitions_max: None, bytes_max: None },
+            )?;
             datasets.push(dataset_status(&d, &facts, built.partition_count(), registered.is_ok()));
         }
         Ok((sources, datasets))

@@ -53,6 +53,8 @@ pub struct Request {
     pub window: Option<Window>,
     /// Only partitions with this reason.
     pub only: Option<Reason>,
+    /// Partitions that begin before are left as they stand.
+    pub frozen_before: Option<EventTime>,
     /// More partitions than this are refused.
     pub partitions_max: Option<u64>,
     /// More bytes to read than this are refused.
@@ -413,12 +415,15 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
         if gone && reason.is_some() && ((chosen && wanted) || now.waiting > 0) {
             left_out.push(slice);
         }
+        let frozen = request.frozen_before.is_some_and(|before| slice.start() < before);
         // Where several reasons hold, the one that was asked for is the one to show.
-        match reason.filter(|_| chosen && wanted && !gone).map(|r| request.only.unwrap_or(r)) {
+        match reason.filter(|_| chosen && wanted && !gone && !frozen).map(|r| request.only.unwrap_or(r)) {
             Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
             None if now.waiting > 0 => {
                 let tier = if gone {
                     "raw is gone"
+                } else if frozen {
+                    "frozen"
                 } else if now.approval {
                     "approval"
                 } else {
@@ -577,7 +582,7 @@ mod tests {
     }
 
     fn request(kind: Kind, window: Option<(&str, &str)>, only: Option<Reason>) -> Request {
-        Request { kind, window: window.map(|(a, b)| DAY.resolve(a, b).unwrap()), only, partitions_max: None, bytes_max: None }
+        Request { kind, window: window.map(|(a, b)| DAY.resolve(a, b).unwrap()), only, frozen_before: None, partitions_max: None, bytes_max: None }
     }
 
     fn check(facts: &Facts, request: &Request, want: &[(&str, &str)]) -> Plan {

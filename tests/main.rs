@@ -1,5 +1,6 @@
 //! The one test binary: stories through the library and the command, contracts, house rules.
 
+mod approvals;
 mod cases;
 mod command;
 mod crash;

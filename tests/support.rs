@@ -90,8 +90,14 @@ impl Lab {
 
     pub fn try_open(&self) -> Result<Workshop, Error> {
         let clock = Clock::Fixed(IngestTime(parse(self.now, chrono_tz::Tz::UTC).unwrap().0));
-        let options =
-            Options { operator: "tester".into(), clock, memory_bytes: self.memory_bytes, workers: self.workers, faults: self.faults.clone() };
+        let options = Options {
+            operator: "tester".into(),
+            token: None,
+            clock,
+            memory_bytes: self.memory_bytes,
+            workers: self.workers,
+            faults: self.faults.clone(),
+        };
         Workshop::open(self.folder.path(), options)
     }
 

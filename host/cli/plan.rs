@@ -95,12 +95,10 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         text += "\nLeft alone, with late records waiting:\n";
         let mut table = Table::new(&["partition", "tier", ">records", "what it needs"]);
         for w in &plan.waiting {
-            let need = if w.tier == "raw is gone" {
-                String::new()
-            } else if w.tier == "approval" {
-                format!("restitch backfill {dataset} --start {0} --end {0}", w.partition)
-            } else {
-                format!("restitch repair {dataset}")
+            let need = match w.tier.as_str() {
+                "raw is gone" | "frozen" => String::new(),
+                "approval" => format!("restitch backfill {dataset} --start {0} --end {0}", w.partition),
+                _ => format!("restitch repair {dataset}"),
             };
             table.row([w.partition.clone(), w.tier.clone(), w.records.to_string(), need]);
         }

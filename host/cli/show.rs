@@ -7,6 +7,7 @@ use super::{
     report::Failure,
 };
 use crate::{
+    access::Approval,
     catalog::RunRow,
     id::RunId,
     manifest::{CheckRecord, Kind, Manifest, Timings},
@@ -94,6 +95,15 @@ pub(super) fn grants_text(m: &Manifest) -> Option<String> {
     (!m.grants.is_empty()).then(|| m.grants.iter().map(one).collect::<Vec<_>>().join("; "))
 }
 
+/// Returns what a run waits for, or whose word it has.
+fn approval_text(a: &Approval) -> String {
+    use crate::time::format_us;
+    match &a.given {
+        Some(g) => format!("by {} at {}: {} ({})", g.operator, format_us(g.at_us), g.reason, a.why),
+        None => format!("waits until {} ({})", format_us(a.expires_us), a.why),
+    }
+}
+
 fn text(row: &RunRow, gone: Option<String>) -> String {
     let (m, r) = (&row.manifest, &row.manifest.recipe);
     let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
@@ -135,6 +145,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
             )),
         ),
         ("Payload read", grants_text(m)),
+        ("Approval", m.approval.as_ref().map(approval_text)),
         ("Not read", (!m.gaps.is_empty()).then(|| m.gaps.join("; "))),
         ("Replay", gone.map(|g| format!("cannot be replayed: {g}"))),
         ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),

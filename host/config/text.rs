@@ -1,6 +1,7 @@
 //! The shape of restitch.toml, and the way from it to a [`Project`].
 //! Never gives a value a meaning that the documentation does not; every refusal has a place.
 
+use super::access::{AccessText, AccountText};
 use super::*;
 use crate::time::{self, END_US};
 use chrono::NaiveDate;
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use std::ops::Range;
 use toml::Spanned;
 
-type Text = Spanned<String>;
+pub(super) type Text = Spanned<String>;
 
 /// Bytes of a column's name.
 const COLUMN_NAME_BYTES_MAX: usize = 255;
@@ -24,6 +25,10 @@ struct File {
     dataset: IndexMap<Text, DatasetText>,
     #[serde(default)]
     limits: LimitsText,
+    #[serde(default)]
+    access: AccessText,
+    #[serde(default)]
+    account: IndexMap<String, AccountText>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +103,11 @@ struct DatasetText {
     checks: Vec<Spanned<CheckText>>,
     #[serde(default)]
     limits: LimitsText,
+    publishers: Option<Vec<String>>,
+    approvers: Option<Spanned<Vec<String>>>,
+    approval: Option<Text>,
+    approval_expires: Option<Text>,
+    frozen_before: Option<Text>,
 }
 
 #[derive(Deserialize)]
@@ -159,7 +169,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
     let mut datasets: IndexMap<String, Dataset> = IndexMap::new();
     for (name, dataset) in parsed.dataset {
         reader.no_twin(&name, datasets.keys())?;
-        let dataset = reader.dataset(&name, dataset, &sources, &parsed.limits)?;
+        let dataset = reader.dataset(&name, dataset, &sources, (&parsed.limits, &parsed.access))?;
         if sources.values().any(|s| [s.table(), s.reject_table()].contains(&dataset.name)) {
             return Err(reader.error(name.span(), format!("{:?} is the name of a raw table", dataset.name), None));
         }
@@ -173,16 +183,17 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         Some(n) if *n.as_ref() < 1 => return Err(reader.error(n.span(), "keep_versions counts from 1: the version that is current", None)),
         n => n.as_ref().map(|n| *n.as_ref() as u64),
     };
-    Ok(Project { warehouse: parsed.warehouse.path, keep_versions, sources, datasets })
+    let accounts = parsed.account.iter().map(|(name, a)| Ok((name.clone(), a.digest(&reader)?))).collect::<Result<_, ConfigError>>()?;
+    Ok(Project { warehouse: parsed.warehouse.path, keep_versions, sources, datasets, accounts })
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     file: &'a str,
     text: &'a str,
 }
 
 impl Reader<'_> {
-    fn error(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) -> ConfigError {
+    pub(super) fn error(&self, span: Range<usize>, message: impl Into<String>, hint: Option<String>) -> ConfigError {
         let (line, column) = self.place(&span);
         ConfigError { file: self.file.into(), line, column, message: message.into(), hint }
     }
@@ -231,15 +242,15 @@ impl Reader<'_> {
     }
 
     /// Parses one text value, or says what would have been right.
-    fn value<T>(&self, text: &Text, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<T, ConfigError> {
+    pub(super) fn value<T>(&self, text: &Text, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<T, ConfigError> {
         parse(text.as_ref()).ok_or_else(|| self.error(text.span(), format!("{:?} is not {expected}", text.as_ref()), None))
     }
 
-    fn optional<T>(&self, text: &Option<Text>, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<Option<T>, ConfigError> {
+    pub(super) fn optional<T>(&self, text: &Option<Text>, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<Option<T>, ConfigError> {
         text.as_ref().map(|t| self.value(t, parse, expected)).transpose()
     }
 
-    fn choice<T: Copy>(&self, text: &Option<Text>, known: &[(&str, T)], default: T) -> Result<T, ConfigError> {
+    pub(super) fn choice<T: Copy>(&self, text: &Option<Text>, known: &[(&str, T)], default: T) -> Result<T, ConfigError> {
         let Some(text) = text else { return Ok(default) };
         if let Some((_, value)) = known.iter().find(|(name, _)| name == text.as_ref()) {
             return Ok(*value);
@@ -441,7 +452,13 @@ impl Reader<'_> {
         })
     }
 
-    fn dataset(&self, name: &Text, d: DatasetText, sources: &IndexMap<String, Source>, limits: &LimitsText) -> Result<Dataset, ConfigError> {
+    fn dataset(
+        &self,
+        name: &Text,
+        d: DatasetText,
+        sources: &IndexMap<String, Source>,
+        (limits, access): (&LimitsText, &AccessText),
+    ) -> Result<Dataset, ConfigError> {
         let dataset = self.identifier(name, "dataset")?;
         if ["restitch", "ducklake", "raw_"].iter().any(|p| dataset.to_ascii_lowercase().starts_with(p)) {
             return Err(self.error(
@@ -491,6 +508,14 @@ impl Reader<'_> {
         };
         // Quarantine is the transform issue's; until then the only rule is to fail, and to say so.
         self.choice(&d.on_row_failure, &[("fail", ())], ())?;
+        let own = AccessText {
+            publishers: d.publishers,
+            approvers: d.approvers,
+            approval: d.approval,
+            approval_expires: d.approval_expires,
+            frozen_before: d.frozen_before,
+        };
+        let time_zone = self.zone(&d.time_zone)?;
         Ok(Dataset {
             name: dataset,
             inputs: inputs.iter().map(|s| s.name.clone()).collect(),
@@ -498,11 +523,12 @@ impl Reader<'_> {
             transform: self.value(&d.transform, TransformRef::parse, "a transform (like customer-totals@1.0.0)")?,
             params: d.params.iter().map(|(k, v)| (k.clone(), self.scalar(v))).collect(),
             grain: self.choice(&Some(d.partition), &grains, Grain::Day)?,
-            time_zone: self.zone(&d.time_zone)?,
+            time_zone,
             key: d.key,
             dedup,
             checks: d.checks.into_iter().map(|c| self.check(c)).collect::<Result<_, _>>()?,
             limits: self.limits(&d.limits, self.limits(limits, Limits::default())?)?,
+            access: own.or(access).read(self, time_zone)?,
         })
     }
 

@@ -3,6 +3,7 @@
 
 use super::Applied;
 use crate::{
+    access::AccessError,
     catalog::{CatalogError, Dropped, Removed},
     check::CheckError,
     config::{ConfigError, TransformRef, Unknown},
@@ -177,6 +178,11 @@ pub enum Error {
     #[error("{operator} may not read payloads of source {source_name}, which masks columns")]
     NotReader { operator: String, source_name: String, readers: Vec<String> },
     #[error(transparent)]
+    Access(#[from] AccessError),
+    /// A run that is computed and checked, and waits for somebody's word.
+    #[error("{run} is computed and checked, and waits for approval ({why})")]
+    Waiting { run: RunId, why: String, approvers: Vec<String> },
+    #[error(transparent)]
     Gc(#[from] GcError),
     /// Our own bug.
     #[error("BUG: {0}")]
@@ -201,7 +207,7 @@ impl Error {
             }
             Error::Query(QueryError::Sql { .. }) | Error::RawGone { .. } | Error::Expired { .. } | Error::NotUndoable { .. } => ErrorKind::Usage,
             Error::Reparse(e) => reparse_kind(e),
-            Error::Masked { .. } | Error::NotReader { .. } => ErrorKind::Approval,
+            Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
@@ -295,6 +301,11 @@ impl Error {
     fn removal_hint(&self) -> Option<String> {
         let text = |s: &str| Some(s.to_owned());
         match self {
+            Error::Access(e) => Some(e.hint()),
+            Error::Waiting { run, approvers, .. } => Some(match approvers.as_slice() {
+                [] => format!("approvers in restitch.toml names nobody else; `restitch discard {run}` throws it away"),
+                names => format!("`restitch approve {run} --reason TEXT` publishes it, given by {}", names.join(" or ")),
+            }),
             Error::RawGone { .. } => text("what it published stays readable; its manifest and checksums are kept"),
             Error::RawMoved { .. } => text("plan and run again"),
             Error::Expired { .. } => text("`restitch query \"SELECT snapshot_id FROM ducklake_snapshot\"` lists those that can be read"),

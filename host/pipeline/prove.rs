@@ -303,6 +303,7 @@ pub(super) fn without_checks(r: &Recipe) -> Result<Dataset, Error> {
         dedup: r.dedup.clone(),
         checks: Vec::new(),
         limits: r.limits,
+        access: Default::default(),
     })
 }
 

@@ -94,6 +94,7 @@ impl Workshop {
             versions: self.versions()?,
             log: Vec::new(),
             grants: Vec::new(),
+            approval: None,
             gaps: Vec::new(),
             error: None,
             reparse: None,

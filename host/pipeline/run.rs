@@ -1,8 +1,9 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop, grant, prove::without_checks};
+use super::{Error, Workshop, approve, grant, prove::without_checks};
 use crate::{
+    access::Approval,
     catalog::{LiveFile, PublishedRow, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
     config::{CheckKind, Dataset, Project, Source, TransformRef, nearest},
@@ -132,14 +133,22 @@ impl Workshop {
         let records = records_by_partition(facts.calendar, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
         let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.covers(p.window.start())).cloned().collect();
+        let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
+        let asked = self.admit(&dataset.name, bound.mode, &windows, &facts)?;
         let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
+        let rules = self.project.dataset(&dataset.name)?.access.clone();
+        manifest.approval = asked.map(|why| Approval::ask(why, &rules, self.options.clock.now()));
         let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
             .go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
         let ended = self.end(manifest, done);
         // Only now: a run that says running and has no claim is taken for dead.
         drop(claim);
-        ended.map(|manifest| RunResult { plan, manifest: Some(manifest) })
+        let manifest = ended?;
+        if manifest.status == Status::Staged && manifest.mode != Mode::Stage {
+            return Err(approve::waiting(&manifest, &rules));
+        }
+        Ok(RunResult { plan, manifest: Some(manifest) })
     }
 
     /// A published dataset keeps its cut: daily and monthly partitions side by side would count rows twice.
@@ -267,6 +276,7 @@ impl Workshop {
             timings: Timings::default(),
             versions,
             grants: bound.grants.clone(),
+            approval: None,
             gaps,
             log: Vec::new(),
             error: None,
@@ -318,7 +328,7 @@ impl Workshop {
     }
 
     /// See [`Workshop::publish`].
-    pub(super) fn publish_staged(&mut self, run: RunId) -> Result<Manifest, Error> {
+    pub(super) fn publish_staged(&mut self, run: RunId, operators: &[&str]) -> Result<Manifest, Error> {
         self.show(run)?;
         // First the claim, then the look: another process may just have published it.
         let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
@@ -326,6 +336,7 @@ impl Workshop {
         if manifest.status != Status::Staged {
             return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
         }
+        self.admit_staged(&mut manifest, operators)?;
         let staged = read_staged(&self.store, run)?;
         publish::check_staged(&self.store, &staged.files)?;
         let began = Instant::now();
@@ -423,7 +434,7 @@ impl Attempt<'_> {
             manifest.status = if blocked { Status::Rejected } else { Status::Done };
             return if blocked { Err(Error::Rejected { run: manifest.run, failed }) } else { Ok(()) };
         }
-        if blocked || manifest.mode == Mode::Stage {
+        if blocked || manifest.mode == Mode::Stage || manifest.approval.is_some() {
             write_staged(&store, manifest.run, &Staged { fields: output.iter().map(StagedField::from).collect(), files: files.clone() })?;
             record_staged(manifest, &files);
             manifest.status = if blocked { Status::Rejected } else { Status::Staged };

@@ -1,0 +1,155 @@
+//! Who may publish, whose word it takes, what is frozen: through the command line, with accounts and tokens.
+
+use crate::support::{Lab, ORDERS, order};
+use restitch::id::Digest;
+use serde_json::Value;
+use std::process::Command;
+
+/// ana and nightly publish, ben and ana approve; `extra` are more rules.
+fn lab(extra: &str) -> Lab {
+    let account = |name: &str| format!("[account.{name}]\ntoken_sha256 = \"{}\"\n", Digest::of(format!("token of {name}").as_bytes()));
+    let accounts = ["ana", "ben", "nightly", "eve"].map(account).concat();
+    // The project is made by the system user, before there are rules.
+    let lab = Lab::new(ORDERS);
+    let rules = format!("{ORDERS}[access]\npublishers = [\"ana\", \"nightly\"]\napprovers = [\"ana\", \"ben\"]\n{extra}\n{accounts}");
+    std::fs::write(lab.path("restitch.toml"), rules).unwrap();
+    lab
+}
+
+/// Exit code, and the object that was answered, or that describes the error.
+fn go(lab: &Lab, who: &str, words: &str) -> (i32, Value) {
+    go_with(lab, who, &format!("token of {who}"), words)
+}
+
+fn go_with(lab: &Lab, who: &str, token: &str, words: &str) -> (i32, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_restitch"));
+    command.arg("-C").arg(lab.folder.path()).args(["--json", "--now", lab.now, "--operator", who]).args(words.split(' '));
+    let out = command.env("RESTITCH_TOKEN", token).output().unwrap();
+    let object = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{words}: {e}: {}", String::from_utf8_lossy(&out.stdout)));
+    (out.status.code().unwrap(), object)
+}
+
+fn message(object: &Value) -> String {
+    object.pointer("/error/message").and_then(Value::as_str).unwrap_or_else(|| panic!("{object:#}")).to_owned()
+}
+
+fn published(lab: &Lab) -> Value {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_restitch"));
+    command.arg("-C").arg(lab.folder.path()).args(["--json", "--operator", "ana", "query", "select * from daily order by 1, 2"]);
+    let out = command.env("RESTITCH_TOKEN", "token of ana").output().unwrap();
+    assert!(out.status.success());
+    serde_json::from_slice(&out.stdout).unwrap()
+}
+
+/// Two days of May, published by `nightly`, and a late record of the first from long ago.
+fn with_late(lab: &mut Lab) {
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-02T10:00:00Z", "B", "10")).unwrap();
+    assert_eq!(go(lab, "nightly", "ingest orders a.jsonl").0, 0);
+    assert_eq!(go(lab, "nightly", "run daily").0, 0);
+    std::fs::write(lab.path("b.jsonl"), order("e3", "2026-05-20T09:00:00Z", "A", "1") + &order("e4", "2026-05-01T10:00:00Z", "A", "5")).unwrap();
+    std::fs::write(lab.path("c.jsonl"), order("e5", "2026-05-01T11:00:00Z", "A", "7")).unwrap();
+    assert_eq!(go(lab, "nightly", "ingest orders b.jsonl c.jsonl").0, 0);
+}
+
+const OLD: &str = "backfill daily --start 2026-05-01 --end 2026-05-01 --reason late";
+
+#[test]
+fn an_operator_is_who_the_token_says() {
+    let lab = lab("");
+    for (who, token, want) in [
+        ("ana", "token of ben", "the account ana needs its token, and RESTITCH_TOKEN holds another one"),
+        ("ana", "", "the account ana needs its token, and RESTITCH_TOKEN is not set"),
+        ("mallory", "token of ana", "mallory is neither the system user"),
+    ] {
+        let (code, object) = go_with(&lab, who, token, "status");
+        assert_eq!(code, 5);
+        assert!(message(&object).starts_with(want), "{object:#}");
+    }
+    assert_eq!(go(&lab, "eve", "status").0, 0);
+}
+
+#[test]
+fn only_publishers_publish_and_others_may_stage_for_them() {
+    let mut lab = lab("");
+    with_late(&mut lab);
+    lab.now = "2026-05-20T10:00:00Z";
+    let before = published(&lab);
+    for words in ["run daily", "backfill daily --start 2026-05-20 --end 2026-05-20"] {
+        let (code, object) = go(&lab, "eve", words);
+        assert_eq!((code, message(&object).as_str()), (5, "eve may not publish daily"));
+    }
+    assert_eq!(go(&lab, "eve", "run daily --dry-run").0, 0);
+    let (code, staged) = go(&lab, "eve", "run daily --stage");
+    assert_eq!((code, &staged["status"]), (0, &Value::from("staged")), "{staged:#}");
+    let run = staged["run"].as_str().unwrap();
+    assert_eq!(message(&go(&lab, "eve", &format!("publish {run}")).1), "eve may not publish daily");
+    assert_eq!(published(&lab), before);
+    assert_eq!(go(&lab, "ana", &format!("publish {run}")).0, 0);
+    assert_ne!(published(&lab), before);
+    let (code, object) = go(&lab, "eve", &format!("rollback {run}"));
+    assert_eq!((code, message(&object).as_str()), (5, "eve may not publish daily"));
+    assert_eq!(go(&lab, "nightly", &format!("rollback {run}")).0, 0);
+    assert_eq!(published(&lab), before);
+}
+
+#[test]
+fn what_is_older_than_the_repair_window_waits_for_somebody_elses_word() {
+    let mut lab = lab("");
+    with_late(&mut lab);
+    let before = published(&lab);
+    let (code, object) = go(&lab, "ana", OLD);
+    assert_eq!(code, 5);
+    let text = message(&object);
+    assert!(text.starts_with("r2 is computed and checked, and waits for approval (2026-05-01: older"), "{text}");
+    assert_eq!(object["error"]["hint"], "`restitch approve r2 --reason TEXT` publishes it, given by ben");
+    assert_eq!(published(&lab), before);
+    assert_eq!(go(&lab, "ana", "publish r2").0, 5);
+    assert_eq!(message(&go(&lab, "ana", "approve r2 --reason mine").1), "ana asked for this run, and so cannot approve it");
+    assert_eq!(message(&go(&lab, "eve", "approve r2 --reason hers").1), "eve may not approve runs of daily");
+    assert_eq!(go(&lab, "ben", "approve r2 --reason ").0, 2);
+    let (code, object) = go(&lab, "ben", "approve r2 --reason seen");
+    assert_eq!((code, &object["status"]), (0, &Value::from("published")), "{object:#}");
+    assert_eq!((&object["operator"], &object["approval"]["given"]["operator"]), (&Value::from("ana"), &Value::from("ben")));
+    assert_ne!(published(&lab), before);
+    // The word was for this run; undoing what is that old takes one of those who give it.
+    assert_eq!(message(&go(&lab, "nightly", "rollback r2").1), "nightly may not approve runs of daily");
+    assert_eq!(go(&lab, "ben", "rollback r2").0, 0);
+    assert_eq!(published(&lab), before);
+}
+
+#[test]
+fn a_word_given_for_later_expires() {
+    let mut lab = lab("approval = \"required\"\napproval_expires = \"2d\"");
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25")).unwrap();
+    assert_eq!(go(&lab, "nightly", "ingest orders a.jsonl").0, 0);
+    assert_eq!(go(&lab, "nightly", "run daily").0, 5);
+    assert_eq!(go(&lab, "nightly", "run daily").0, 5);
+    assert_eq!(go(&lab, "ben", "approve r1 --reason ok --later").0, 0);
+    lab.now = "2026-06-03T00:00:00Z";
+    let (code, object) = go(&lab, "nightly", "publish r1");
+    assert_eq!((code, message(&object).as_str()), (5, "the time to approve this run ended at 2026-06-03T00:00:00Z"));
+    assert_eq!(message(&go(&lab, "ben", "approve r2 --reason ok").1), "the time to approve this run ended at 2026-06-03T00:00:00Z");
+    lab.now = "2026-06-02T23:59:59Z";
+    assert_eq!(go(&lab, "nightly", "publish r1").0, 0);
+    assert_eq!(go(&lab, "ben", "approve r1 --reason again").0, 2);
+}
+
+#[test]
+fn frozen_is_frozen_for_everybody() {
+    let mut lab = lab("");
+    with_late(&mut lab);
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), toml.replace("[access]", "[access]\nfrozen_before = \"2026-05-02\"")).unwrap();
+    let before = published(&lab);
+    let frozen = "daily is frozen before 2026-05-02T00:00:00Z: 2026-05-01 begins at 2026-05-01T00:00:00Z";
+    for words in [OLD, "backfill daily --start 2026-05-01 --end 2026-05-02 --stage", "rollback r1"] {
+        let (code, object) = go(&lab, "ana", words);
+        assert_eq!((code, message(&object).as_str()), (5, frozen), "{words}");
+    }
+    assert_eq!(go(&lab, "ana", "backfill daily --start 2026-05-01 --end 2026-05-01 --dry-run").0, 0);
+    let (code, plan) = go(&lab, "ana", "plan repair daily");
+    assert_eq!((code, plan.pointer("/waiting/0/tier")), (0, Some(&Value::from("frozen"))), "{plan:#}");
+    assert_eq!(go(&lab, "ana", "run daily").0, 0);
+    assert_eq!(go(&lab, "ana", "run daily").1["partitions"].as_array().map_or(0, Vec::len), 0);
+    assert_ne!(published(&lab), before, "the 20th is not frozen");
+}
