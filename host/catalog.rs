@@ -4,6 +4,7 @@
 
 mod copy;
 mod ducklake;
+mod health;
 mod ids;
 mod lateness;
 mod retention;
@@ -13,6 +14,7 @@ mod write;
 
 pub use copy::Named;
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
+pub use health::RecordedFile;
 pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex};
 pub use lateness::{MovedRow, WatermarkRow};
 pub(crate) use retention::cuts;

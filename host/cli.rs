@@ -7,6 +7,7 @@ mod approve;
 mod backfill;
 mod backup;
 mod demo;
+mod doctor;
 mod gc;
 mod ingest;
 mod output;
@@ -113,6 +114,8 @@ enum Command {
     Why(why::Args),
     /// List the records of a partition that share a key and differ in payload, and which of them counts
     Conflicts(why::Args),
+    /// Compare every file with its recorded hash, and look for what does not hold together
+    Doctor(doctor::Args),
     /// Copy the whole warehouse into another folder, while others go on writing
     Backup(backup::Args),
     /// Query tables with SQL, now or as of a snapshot
@@ -221,6 +224,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Show(args) => show::run(args, cx),
         Command::Why(args) => why::run(args, cx),
         Command::Conflicts(args) => why::conflicts(args, cx),
+        Command::Doctor(args) => doctor::run(args, cx),
         Command::Backup(args) => backup::run(args, cx),
         Command::Query(args) => status::query(args, cx),
         Command::Transform(command) => transform::run(command, cx),

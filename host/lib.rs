@@ -35,6 +35,7 @@ pub mod execute;
 pub mod check;
 pub mod publish;
 pub mod gc;
+pub mod doctor;
 pub mod pipeline;
 
 // The edge.

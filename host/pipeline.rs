@@ -6,6 +6,7 @@ mod apply;
 mod approve;
 mod backup;
 mod conflicts;
+mod doctor;
 mod error;
 mod grant;
 mod prove;

@@ -313,6 +313,33 @@ impl Store {
         Ok(names)
     }
 
+    /// Returns the files in a folder and the folders below it, with their sizes, sorted; none if there is no such folder.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn files_under(&self, relative: &str) -> Result<Vec<(String, u64)>, StoreError> {
+        let mut files = Vec::new();
+        for name in self.list(relative)? {
+            let below = format!("{relative}/{name}");
+            // What goes while it is looked at is not there.
+            match fs::metadata(self.path(&below)) {
+                Ok(m) if m.is_dir() => files.extend(self.files_under(&below)?),
+                Ok(m) => files.push((below, m.len())),
+                Err(_) => {}
+            }
+        }
+        Ok(files)
+    }
+
+    /// Returns the size of a file in bytes.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be looked at.
+    pub fn size(&self, relative: &str) -> Result<u64, StoreError> {
+        let path = self.path(relative);
+        Ok(fs::metadata(&path).at("look at", &path)?.len())
+    }
+
     /// Returns the SHA-256 and the size of a file.
     ///
     /// # Errors

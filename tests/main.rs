@@ -4,6 +4,7 @@ mod approvals;
 mod cases;
 mod command;
 mod crash;
+mod doctor;
 mod examples;
 mod fuzz;
 mod guests;

@@ -4,7 +4,7 @@
 
 use super::{CatalogError, View};
 use crate::{
-    id::SnapshotId,
+    id::{Digest, SnapshotId},
     schema::{DataType, Field},
 };
 use rusqlite::{OptionalExtension, Transaction, params};
@@ -64,6 +64,8 @@ pub struct NewFile {
     pub partition: Option<String>,
     /// Statistics, one for each column of the table.
     pub stats: Vec<ColumnStats>,
+    /// SHA-256 of its bytes, if we wrote it.
+    pub digest: Option<Digest>,
 }
 
 /// What a file's values of one column look like.
@@ -461,6 +463,9 @@ impl<'c> Commit<'c> {
         self.tx
             .prepare_cached("INSERT INTO ducklake_data_file VALUES (?1, ?2, ?3, NULL, NULL, ?4, 1, 'parquet', ?5, ?6, ?7, ?8, ?9, NULL, NULL, NULL)")?
             .execute(params![id, table.id, self.snapshot.0, f.path, f.rows, f.bytes, f.footer_bytes, row_id, table.partition_id])?;
+        if let Some(digest) = f.digest {
+            self.put_digest(&format!("{}{}", table.folder, f.path), digest)?;
+        }
         let mut insert = self.tx.prepare_cached("INSERT INTO ducklake_file_column_stats VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)")?;
         for s in &f.stats {
             insert.execute(params![id, table.id, s.column_id, s.bytes, s.values, s.nulls, s.min, s.max, s.contains_nan.map(i64::from)])?;
@@ -548,7 +553,8 @@ impl<'c> Commit<'c> {
                 contains_nan: r.get::<_, Option<i64>>(6)?.map(|n| n != 0),
             });
         }
-        Ok(NewFile { path, rows: file.rows, bytes: file.bytes, footer_bytes, partition: file.partition.clone(), stats })
+        let digest = self.view().file_digest(&file.path)?;
+        Ok(NewFile { path, rows: file.rows, bytes: file.bytes, footer_bytes, partition: file.partition.clone(), stats, digest })
     }
 }
 

@@ -412,6 +412,7 @@ impl Commit<'_> {
                     at.0,
                     operator
                 ])?;
+                c.prepare_cached("DELETE FROM restitch_digest WHERE path = ?1")?.execute([&f.path])?;
                 c.prepare_cached("DELETE FROM restitch_hold WHERE data_file_id = ?1")?.execute([f.id])?;
                 for table in FILE_TABLES {
                     c.prepare_cached(&format!("DELETE FROM {table} WHERE data_file_id = ?1"))?.execute([f.id])?;

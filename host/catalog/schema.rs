@@ -94,6 +94,7 @@ CREATE TABLE restitch_partition(dataset VARCHAR NOT NULL, partition VARCHAR NOT 
   PRIMARY KEY(dataset, start_us)) WITHOUT ROWID;
 CREATE TABLE restitch_reparse(source VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, run_id BIGINT NOT NULL,
   PRIMARY KEY(source, start_us, snapshot_id)) WITHOUT ROWID;
+CREATE TABLE restitch_digest(path VARCHAR PRIMARY KEY, digest VARCHAR NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_intent(owner VARCHAR NOT NULL, path VARCHAR NOT NULL);
 CREATE TABLE restitch_removed(id INTEGER PRIMARY KEY, kind VARCHAR NOT NULL, name VARCHAR NOT NULL, partition VARCHAR, run_id BIGINT, path VARCHAR NOT NULL,
   rows BIGINT NOT NULL, bytes BIGINT NOT NULL, first_snapshot BIGINT NOT NULL, last_snapshot BIGINT NOT NULL, first_event_us BIGINT, last_event_us BIGINT,

@@ -180,7 +180,7 @@ pub struct RunRow {
     pub rows_out: Option<i64>,
 }
 
-fn digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Digest> {
+pub(super) fn digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Digest> {
     let text: String = r.get(i)?;
     text.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
 }

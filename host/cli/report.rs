@@ -100,7 +100,9 @@ impl Failure {
     fn run(&self) -> Option<String> {
         match self {
             Failure::Pipeline(e) => match e.as_ref() {
-                Error::Rejected { run, .. } | Error::Waiting { run, .. } | Error::Unproven { run, .. } | Error::Differs { run, .. } => Some(run.to_string()),
+                Error::Rejected { run, .. } | Error::Waiting { run, .. } | Error::Unproven { run, .. } | Error::Differs { run, .. } => {
+                    Some(run.to_string())
+                }
                 _ => None,
             },
             _ => None,

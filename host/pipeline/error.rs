@@ -9,6 +9,7 @@ use crate::{
     config::{ConfigError, TransformRef, Unknown},
     datafile::DataFileError,
     decode::DecodeError,
+    doctor::{BadFile, DoctorError},
     execute::ExecuteError,
     gc::GcError,
     id::{Digest, RunId, SnapshotId},
@@ -182,6 +183,14 @@ pub enum Error {
     /// A run that is computed and checked, and waits for somebody's word.
     #[error("{run} is computed and checked, and waits for approval ({why})")]
     Waiting { run: RunId, why: String, approvers: Vec<String> },
+    /// A file that a run reads is not what it was.
+    #[error("the input is damaged: {bad}")]
+    Input { bad: Box<BadFile> },
+    /// The doctor found something.
+    #[error("{problems} problem(s) in the warehouse")]
+    Unhealthy { problems: usize },
+    #[error(transparent)]
+    Doctor(#[from] DoctorError),
     #[error(transparent)]
     Gc(#[from] GcError),
     /// Our own bug.
@@ -214,6 +223,7 @@ impl Error {
             Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(ExecuteError::Duplicates { .. })
             | Error::Rejected { .. }
+            | Error::Unhealthy { .. }
             | Error::Unproven { .. }
             | Error::Differs { .. }
             | Error::Ingest(IngestError::TooManyRejects { .. }) => ErrorKind::Validation,
@@ -301,6 +311,12 @@ impl Error {
     fn removal_hint(&self) -> Option<String> {
         let text = |s: &str| Some(s.to_owned());
         match self {
+            Error::Input { .. } => {
+                text("nothing was published; bring the file back from a backup (`restitch doctor` names every file that is damaged)")
+            }
+            Error::Unhealthy { .. } => {
+                text("bring back what is damaged from a backup; what other tools wrote into a dataset, `backfill` of its partitions replaces")
+            }
             Error::Access(e) => Some(e.hint()),
             Error::Waiting { run, approvers, .. } => Some(match approvers.as_slice() {
                 [] => format!("approvers in restitch.toml names nobody else; `restitch discard {run}` throws it away"),

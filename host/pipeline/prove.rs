@@ -1,7 +1,7 @@
 //! Proof: an old run computed again from its pinned parts, and the three things that `verify` shows (R30).
 //! Never publishes, never looks at restitch.toml for anything that the manifest pins.
 
-use super::{Error, Workshop, run::compute};
+use super::{Error, Workshop, doctor::with_sound_input, run::compute};
 use crate::{
     catalog::{CatalogError, StateWrite},
     config::{Dataset, TransformRef},
@@ -173,7 +173,8 @@ impl Workshop {
         let hull = Window::new(first.window.start(), last.window.end())?;
         let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, hull, false)?;
         let limits = (self.options.memory_bytes, self.options.workers);
-        compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress)
+        let work = || compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress);
+        with_sound_input(&self.store, &prepared.files, work)
     }
 
     /// Shows three things of a published run: a rerun gives its checksums, late records count once, nothing else changed.

@@ -1,10 +1,10 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop, approve, grant, prove::without_checks};
+use super::{Error, Workshop, approve, doctor::with_sound_input, grant, prove::without_checks};
 use crate::{
     access::Approval,
-    catalog::{LiveFile, PublishedRow, StateWrite, Table, TableColumn, View},
+    catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
     config::{CheckKind, Dataset, Project, Source, TransformRef, nearest},
     datafile::Written,
@@ -75,6 +75,8 @@ pub(super) struct Prepared {
     pub(super) recipe: Recipe,
     pub(super) transform: Transform,
     pub(super) raw: Vec<RawInput>,
+    /// What was recorded of every file that is read: of the windowed sources, and of the lookups.
+    pub(super) files: Vec<RecordedFile>,
     moved: Vec<Moved>,
     lookups: Vec<(u32, Vec<arrow::array::RecordBatch>)>,
     filter: Option<Filter>,
@@ -189,13 +191,16 @@ impl Workshop {
                 balances.push((Aggregate::parse(input, &fields)?, Aggregate::parse(sum, &output)?));
             }
         }
+        let mut files: Vec<LiveFile> = raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &[hull])).cloned().collect();
         let mut lookups = Vec::new();
         for (i, input) in transform.descriptor().inputs.iter().enumerate().skip(1) {
             let source = recipe.lookups.get(&input.name).ok_or_else(|| Error::Internal(format!("the lookup {:?} was not checked", input.name)))?;
             let raw = self.raw_input(source, recipe.input_snapshot)?;
             lookups.push((i as u32, read_lookup(&self.store, &raw, &input.fields)?));
+            files.extend(raw.files);
         }
-        Ok(Prepared { recipe, transform, raw, moved, lookups, filter, balances })
+        let files = self.on_record(&files)?;
+        Ok(Prepared { recipe, transform, raw, files, moved, lookups, filter, balances })
     }
 
     /// The windowed input, each table with what moved into or out of the window, where the dataset follows its records. A source that
@@ -388,16 +393,19 @@ impl Attempt<'_> {
         let (target, published) = self.workshop.catalog.read(|v| target(&v, &self.dataset.name, &output, base))?;
         let folder = staging(&manifest.run.to_string());
         let options = &self.workshop.options;
-        let (computed, mut timings) = compute(
-            &self.workshop.store,
-            self.prepared,
-            self.partitions,
-            self.records,
-            Some(&target),
-            &folder,
-            (options.memory_bytes, options.workers),
-            progress,
-        )?;
+        let work = || {
+            compute(
+                &self.workshop.store,
+                self.prepared,
+                self.partitions,
+                self.records,
+                Some(&target),
+                &folder,
+                (options.memory_bytes, options.workers),
+                progress,
+            )
+        };
+        let (computed, mut timings) = with_sound_input(&self.workshop.store, &self.prepared.files, work)?;
         let began = Instant::now();
         let subject = Subject {
             store: &self.workshop.store,

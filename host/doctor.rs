@@ -1,0 +1,155 @@
+//! The health of a warehouse: every file against what was recorded of it, the catalog against its own rules, and what nobody knows.
+//! Never mends and never removes anything: it names what is wrong and the way out.
+//! Beside the main path: `doctor` asks all of it; runs, replays and proofs ask it of the files that they read.
+
+use crate::{
+    catalog::{Catalog, CatalogError, RecordedFile, TransformRow},
+    id::{Digest, RunId},
+    store::{Store, StoreError, staging},
+};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Why the health could not be judged.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// The catalog refuses.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The folder refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A file that is not what was recorded of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct BadFile {
+    /// Its path, relative to the warehouse.
+    pub path: String,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with a file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fault {
+    /// It is not there, or cannot be read.
+    Unreadable(String),
+    /// It is longer or shorter: recorded, found.
+    Size(u64, u64),
+    /// Its bytes are others: recorded, found.
+    Bytes(Digest, Digest),
+}
+
+impl std::fmt::Display for BadFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let path = &self.path;
+        match &self.fault {
+            Fault::Unreadable(why) => write!(f, "{path} cannot be read: {why}"),
+            Fault::Size(recorded, found) => write!(f, "{path} has {found} bytes, and had {recorded}"),
+            Fault::Bytes(recorded, found) => write!(f, "{path} was changed: its SHA-256 is {}, and was {}", found.short(), recorded.short()),
+        }
+    }
+}
+
+/// What was found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Files that were looked at, and their bytes.
+    pub files: (u64, u64),
+    /// Files of other tools, of which no hash is on record; their sizes were compared.
+    pub foreign: u64,
+    /// Files that are not what they were.
+    pub bad: Vec<BadFile>,
+    /// Rules of the catalog that do not hold, one line each.
+    pub broken: Vec<String>,
+    /// Files below the data folder that nothing refers to: path, bytes.
+    pub orphans: Vec<(String, u64)>,
+}
+
+impl Report {
+    /// Returns whether the warehouse can be relied on. An orphan takes space and does no harm.
+    pub fn healthy(&self) -> bool {
+        self.bad.is_empty() && self.broken.is_empty()
+    }
+}
+
+/// Looks at everything. With `quick`, sizes are compared and bytes are not read.
+///
+/// # Errors
+/// The catalog cannot be read, or a folder cannot be listed.
+pub fn examine(store: &Store, catalog: &mut Catalog, quick: bool, workers: usize) -> Result<Report, DoctorError> {
+    // What is looked at must not be collected meanwhile.
+    let _turn = store.lock("gc")?;
+    let (mut files, transforms, pending) = catalog.read(|v| Ok::<_, CatalogError>((v.recorded_files()?, v.transforms()?, v.pending_runs()?)))?;
+    let foreign = files.iter().filter(|f| f.digest.is_none()).count() as u64;
+    files.extend(transforms.iter().map(component));
+    let mut report = Report { broken: catalog.read(|v| v.broken_invariants())?, foreign, ..Report::default() };
+    for run in pending {
+        match staged(store, run) {
+            Ok(staged) => files.extend(staged),
+            Err(problem) => report.broken.push(problem),
+        }
+    }
+    report.files = (files.len() as u64, files.iter().map(|f| f.bytes).sum());
+    report.bad = damaged(store, &files, quick, workers);
+    // Last, so that what was added meanwhile is known by now.
+    let there = store.files_under("data")?;
+    let known: HashSet<String> = catalog.read(|v| {
+        let known = v.recorded_files()?.into_iter().map(|f| f.path);
+        Ok::<_, CatalogError>(known.chain(v.leaving_files()?).collect())
+    })?;
+    report.orphans = there.into_iter().filter(|(path, _)| !known.contains(path)).collect();
+    Ok(report)
+}
+
+/// Returns those of `files` that are not what was recorded, in their order; several are read at once.
+pub fn damaged(store: &Store, files: &[RecordedFile], quick: bool, workers: usize) -> Vec<BadFile> {
+    let next = AtomicUsize::new(0);
+    let look = || {
+        let mut bad = Vec::new();
+        while let Some((i, file)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, files.get(i)?))) {
+            bad.extend(fault(store, file, quick).map(|fault| (i, BadFile { path: file.path.clone(), fault })));
+        }
+        bad
+    };
+    let mut bad = std::thread::scope(|scope| {
+        let others: Vec<_> = (1..workers.min(files.len())).map(|_| scope.spawn(look)).collect();
+        let mut bad = look();
+        others.into_iter().for_each(|t| bad.extend(t.join().unwrap_or_default()));
+        bad
+    });
+    bad.sort_by_key(|(i, _)| *i);
+    bad.into_iter().map(|(_, b)| b).collect()
+}
+
+fn fault(store: &Store, file: &RecordedFile, quick: bool) -> Option<Fault> {
+    let unreadable = |e: StoreError| Some(Fault::Unreadable(e.source.to_string()));
+    match store.size(&file.path) {
+        Ok(size) if size != file.bytes => return Some(Fault::Size(file.bytes, size)),
+        Ok(_) => {}
+        Err(e) => return unreadable(e),
+    }
+    let recorded = file.digest.filter(|_| !quick)?;
+    match store.digest(&file.path) {
+        Ok((found, _)) => (found != recorded).then_some(Fault::Bytes(recorded, found)),
+        Err(e) => unreadable(e),
+    }
+}
+
+fn component(t: &TransformRow) -> RecordedFile {
+    let table = format!("{}@{}", t.name, t.version);
+    RecordedFile { table, path: format!("transforms/{}.wasm", t.digest), bytes: t.size_bytes as u64, digest: Some(t.digest) }
+}
+
+/// The files of a run that waits.
+fn staged(store: &Store, run: RunId) -> Result<Vec<RecordedFile>, String> {
+    let lost = |e: &dyn std::fmt::Display| format!("what {run} staged is lost ({e}); discard it");
+    let bytes = store.read(&format!("{}/staged.json", staging(&run.to_string()))).map_err(|e| lost(&e.source))?;
+    let staged: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| lost(&e))?;
+    let file = |f: &serde_json::Value| {
+        let digest = f["digest"].as_str()?.parse().ok()?;
+        Some(RecordedFile { table: run.to_string(), path: f["path"].as_str()?.into(), bytes: f["file"]["bytes"].as_u64()?, digest: Some(digest) })
+    };
+    staged["files"].as_array().and_then(|files| files.iter().map(file).collect()).ok_or_else(|| lost(&"staged.json is not what it was"))
+}

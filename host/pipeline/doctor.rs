@@ -1,0 +1,48 @@
+//! The health of the warehouse, and of the files that a run is computed from.
+//! Never lets rows be published or compared that were read from changed bytes.
+
+use super::{Error, Workshop};
+use crate::{
+    catalog::{LiveFile, RecordedFile},
+    doctor::{self, BadFile, Report},
+    store::Store,
+};
+
+impl Workshop {
+    /// Looks at every file and every rule of the warehouse. With `quick`, sizes are compared and bytes are not read.
+    ///
+    /// # Errors
+    /// The catalog cannot be read, or a folder cannot be listed. What is wrong is in the report.
+    pub fn doctor(&mut self, quick: bool) -> Result<Report, Error> {
+        Ok(doctor::examine(&self.store, &mut self.catalog, quick, self.options.workers)?)
+    }
+
+    /// Returns what was recorded of files that are going to be read.
+    pub(super) fn on_record<'f>(&mut self, files: impl IntoIterator<Item = &'f LiveFile>) -> Result<Vec<RecordedFile>, Error> {
+        let files: Vec<&LiveFile> = files.into_iter().collect();
+        self.catalog.read(|v| {
+            let record = |f: &&LiveFile| {
+                let digest = v.file_digest(&f.path)?;
+                Ok(RecordedFile { table: String::new(), path: f.path.clone(), bytes: f.bytes as u64, digest })
+            };
+            files.iter().map(record).collect()
+        })
+    }
+}
+
+/// Reads the files beside `work`, and lets its result through only if they are what they were.
+///
+/// # Errors
+/// A file is damaged: that is told, and not what came of reading it. Else those of `work`.
+pub(super) fn with_sound_input<T>(store: &Store, files: &[RecordedFile], work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let (bad, done) = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| doctor::damaged(store, files, false, 1));
+        let done = work();
+        (reader.join(), done)
+    });
+    match bad.map(|b| b.into_iter().next()) {
+        Ok(None) => done,
+        Ok(Some(BadFile { path, fault })) => Err(Error::Input { bad: Box::new(BadFile { path, fault }) }),
+        Err(_) => Err(Error::Internal("the reader of input files panicked".into())),
+    }
+}

@@ -1,0 +1,125 @@
+//! The doctor: a flipped bit anywhere is found and named, and nothing is computed from it.
+
+use crate::support::{Lab, ORDERS, Random, chain, order};
+use restitch::manifest::{Kind, Mode};
+use restitch::{doctor::Report, pipeline::RunRequest};
+use std::path::{Path, PathBuf};
+
+fn lab() -> Lab {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-02T10:00:00Z", "B", "10") + "no record\n");
+    lab.run();
+    lab.land("b.jsonl", order("e3", "2026-05-01T10:00:00Z", "A", "5"));
+    lab.repair();
+    lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some(("2026-05-02", "2026-05-02"))) });
+    lab
+}
+
+fn examine(lab: &Lab) -> Report {
+    lab.open().doctor(false).unwrap()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { found.extend(files(&path)) } else { found.push(path) }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn a_flipped_bit_in_any_file_is_found_and_named() {
+    let lab = lab();
+    let report = examine(&lab);
+    assert!(report.healthy() && report.orphans.is_empty() && report.foreign == 0, "{report:?}");
+    let ends = [".parquet", ".wasm"];
+    let all: Vec<PathBuf> = files(&lab.path("warehouse")).into_iter().filter(|p| ends.iter().any(|e| p.to_string_lossy().ends_with(e))).collect();
+    assert_eq!(report.files.0, all.len() as u64);
+    let mut random = Random(7);
+    for path in &all {
+        let sound = std::fs::read(path).unwrap();
+        let mut bytes = sound.clone();
+        let at = random.below(bytes.len());
+        bytes[at] ^= 1 << random.below(8);
+        // A staged file has two names where it was published; here it has one.
+        std::fs::write(path, &bytes).unwrap();
+        let report = examine(&lab);
+        let named: Vec<_> = report.bad.iter().map(|b| lab.path("warehouse").join(&b.path)).collect();
+        assert!(named.contains(path), "{}: {report:?}", path.display());
+        assert!(report.bad.iter().all(|b| b.to_string().contains("was changed: its SHA-256 is")), "{report:?}");
+        assert!(lab.open().doctor(true).unwrap().bad.is_empty(), "the size is the same");
+        std::fs::write(path, &sound[..sound.len() - 1]).unwrap();
+        assert!(lab.open().doctor(true).unwrap().bad.iter().any(|b| b.to_string().contains("bytes, and had")));
+        std::fs::write(path, &sound).unwrap();
+    }
+    std::fs::remove_file(&all[0]).unwrap();
+    assert!(examine(&lab).bad[0].to_string().contains("cannot be read: No such file"));
+}
+
+#[test]
+fn nothing_is_computed_from_damaged_input() {
+    let lab = lab();
+    let raw = files(&lab.path("warehouse/data/main/raw_orders"));
+    let sound: Vec<Vec<u8>> = raw.iter().map(|p| std::fs::read(p).unwrap()).collect();
+    for (path, bytes) in raw.iter().zip(&sound) {
+        // A byte of the footer's free text: every reader takes the file for good.
+        let at = bytes.windows(10).rposition(|w| w == b"parquet-rs").or_else(|| bytes.windows(8).rposition(|w| w == b"restitch")).unwrap();
+        let mut bytes = bytes.clone();
+        bytes[at] ^= 1;
+        std::fs::write(path, &bytes).unwrap();
+    }
+    let published = |lab: &Lab| lab.rows("select partition, checksum, run from restitch_partitions order by 1");
+    let before = published(&lab);
+    let error = lab.try_go(Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01")))).unwrap_err();
+    assert!(chain(&error).starts_with("the input is damaged: data/main/raw_orders/"), "{}", chain(&error));
+    for run in ["r1", "r2"] {
+        let error = lab.replay(run.parse().unwrap()).unwrap_err();
+        assert!(chain(&error).contains("the input is damaged"), "{}", chain(&error));
+    }
+    assert_eq!(published(&lab), before);
+    raw.iter().zip(&sound).for_each(|(path, bytes)| std::fs::write(path, bytes).unwrap());
+    lab.backfill("2026-05-01", "2026-05-01");
+}
+
+#[test]
+fn what_does_not_hold_together_is_told_and_orphans_are_listed() {
+    let lab = lab();
+    std::fs::write(lab.path("warehouse/data/main/daily/stray.parquet"), "x").unwrap();
+    assert_eq!(examine(&lab).orphans, [("data/main/daily/stray.parquet".to_owned(), 1)]);
+    assert!(examine(&lab).healthy());
+    let sql = |text: &str| {
+        let script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.commit()";
+        let done = std::process::Command::new("python3").args(["-c", script, &lab.catalog(), text]).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    };
+    for (change, undo, want) in [
+        (
+            "update restitch_partition set rows = rows + 1 where partition = '2026-05-01'",
+            "update restitch_partition set rows = rows - 1 where partition = '2026-05-01'",
+            "partition 2026-05-01 of daily shows other rows than its run wrote",
+        ),
+        (
+            "update restitch_partition set checksum = upper(checksum) where partition = '2026-05-02'",
+            "update restitch_partition set checksum = lower(checksum)",
+            "partition 2026-05-02 of daily has another checksum than its run recorded",
+        ),
+        (
+            "update restitch_run set status = 'failed' where run_id = 2",
+            "update restitch_run set status = 'published' where run_id = 2",
+            "partition 2026-05-01 of daily is published by a run that is not a published one",
+        ),
+        (
+            "update ducklake_table_stats set next_row_id = next_row_id - 1",
+            "update ducklake_table_stats set next_row_id = next_row_id + 1",
+            "has row ids that will be given out again",
+        ),
+    ] {
+        sql(change);
+        let broken = examine(&lab).broken;
+        assert!(broken.iter().any(|b| b.contains(want)), "{want}: {broken:?}");
+        sql(undo);
+        assert!(examine(&lab).healthy(), "{want}: {:?}", examine(&lab));
+    }
+}
