@@ -111,7 +111,7 @@ enum Command {
     /// Show the manifest of a run
     Show(show::Args),
     /// Tell the story of one partition: which runs changed it, which late records came
-    Why(why::Args),
+    Why(why::WhyArgs),
     /// List the records of a partition that share a key and differ in payload, and which of them counts
     Conflicts(why::Args),
     /// Compare every file with its recorded hash, and look for what does not hold together

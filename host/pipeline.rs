@@ -12,6 +12,7 @@ mod grant;
 mod prove;
 mod reparse;
 mod run;
+mod why;
 
 pub use apply::Applied;
 pub use approve::system_user;
@@ -20,6 +21,7 @@ pub use error::{Error, ErrorKind};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use reparse::ReparseRequest;
 pub use run::{RunRequest, RunResult};
+pub use why::Why;
 
 use crate::{
     access,
@@ -29,7 +31,7 @@ use crate::{
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
-    manifest::{Kind, Manifest, PartitionRecord, Status},
+    manifest::{Kind, Manifest, Status},
     moves,
     plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
@@ -128,17 +130,6 @@ pub struct SourceStatus {
     pub idle: bool,
     /// How many records happened how long before the watermark as it stood: upper ends in microseconds, records.
     pub lateness: Vec<(i64, i64)>,
-}
-
-/// What `why` says of one partition.
-#[derive(Debug)]
-pub struct Why {
-    /// What is published now.
-    pub published: Option<PublishedRow>,
-    /// The runs that touched it, oldest first, with what each recorded.
-    pub runs: Vec<(RunRow, PartitionRecord)>,
-    /// Late records that came for it, oldest first.
-    pub late: Vec<QueueRow>,
 }
 
 /// A run with all of its manifest.
@@ -529,22 +520,6 @@ impl Workshop {
     /// There is no such run.
     pub fn show(&mut self, run: RunId) -> Result<ShownRun, Error> {
         self.catalog.read(|v| shown(&v, run))
-    }
-
-    /// Returns what changed a partition, and which late records came for it.
-    ///
-    /// # Errors
-    /// There is no such dataset, or the name is not one of its partitions'.
-    pub fn why(&mut self, dataset: &str, partition: &str) -> Result<Why, Error> {
-        let dataset = self.project.dataset(dataset)?.clone();
-        let window = partition_window(&dataset, partition)?;
-        self.catalog.read(|v| {
-            Ok(Why {
-                published: v.published_at(&dataset.name, window.start())?,
-                runs: v.partition_history(&dataset.name, partition)?,
-                late: v.queue(&dataset.name, Some(window))?,
-            })
-        })
     }
 
     /// Returns the state of one dataset, or of all.

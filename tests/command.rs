@@ -131,3 +131,27 @@ fn paths_that_are_no_files_are_refused_with_the_way_out() {
         (2, Some("restitch.toml:17:51: the default of \"amount\": \"1.005\" does not fit decimal(18,2)"))
     );
 }
+
+#[test]
+fn why_tells_the_sums_and_the_row_behind_a_number() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-01T10:00:00Z", "B", "10"));
+    lab.run();
+    lab.land("b.jsonl", order("e3", "2026-05-02T09:00:00Z", "A", "1"));
+    lab.land("c.jsonl", order("e4", "2026-05-01T11:00:00Z", "A", "5") + &order("e5", "2026-05-01T12:00:00Z", "C", "2"));
+    lab.repair();
+    let text = |words: &str| String::from_utf8(restitch(&lab, words).stdout).unwrap();
+    let sums = text("why daily 2026-05-01");
+    assert!(sums.contains("sums: orders 2, total 35.00"), "{sums}");
+    assert!(sums.contains("sums: orders 2 → 4, total 35.00 → 42.00"), "{sums}");
+    assert!(sums.contains("2 records came late by"), "{sums}");
+    let row = text("why daily 2026-05-01 --key A");
+    assert!(row.contains("row A: customer_id A, orders 1, total 25.00, currency EUR"), "{row}");
+    assert!(row.contains("row A: orders 1 → 2, total 25.00 → 30.00"), "{row}");
+    let new = text("why daily 2026-05-01 --key customer_id=C");
+    assert!(new.contains("row customer_id=C: not there") && new.contains("row customer_id=C: customer_id C, orders 1"), "{new}");
+    assert!(text("why daily 2026-05-01 --key B").contains("row B: unchanged"));
+    let (code, object) = json(&lab, "why daily 2026-05-01 --key A --key B");
+    assert_eq!((code, object["error"]["hint"].as_str()), (2, Some("the key is (customer_id): give --key once for each, in this order")));
+    assert_eq!(json(&lab, "why daily 2026-05-01").1.pointer("/runs/1/numbers/total"), Some(&Value::from("42.00")));
+}

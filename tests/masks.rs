@@ -187,7 +187,7 @@ fn no_reject_no_error_and_no_statistic_shows_a_masked_value() {
     // What a run writes down, and what is told of a partition, does not show it either.
     let lab = landed(&masked());
     let run = lab.run();
-    let why = lab.open().why("daily", "2026-05-01").unwrap();
+    let why = lab.open().why("daily", "2026-05-01", &[]).unwrap();
     let shown = lab.open().show(run.run).unwrap();
     assert!(!holds_secret(format!("{why:?} {shown:?} {run:?}").as_bytes()));
     assert!(!holds_secret(&catalog_bytes(&lab)));

@@ -25,12 +25,24 @@ pub struct Args {
     partition: String,
 }
 
+/// What was typed for `why`.
+#[derive(clap::Args, Debug)]
+pub struct WhyArgs {
+    #[command(flatten)]
+    partition: Args,
+    /// Follow one row: the value of its key column; once for each column of the key (`null` for none)
+    #[arg(long, value_name = "VALUE")]
+    key: Vec<String>,
+}
+
 /// Carries it out.
-pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
-    let why = cx.open()?.why(&args.dataset, &args.partition)?;
-    let runs: Vec<Value> = why.runs.iter().map(|(run, p)| json!({ "run": row_json(run), "partition": p })).collect();
-    let object = json!({ "dataset": args.dataset, "partition": args.partition, "published_by": why.published.as_ref().map(|p| p.run), "runs": runs, "late": queue_json(&why.late) });
-    Ok(Answer::new(text(&args, &why), object))
+pub(super) fn run(args: WhyArgs, cx: &Context) -> Result<Answer, Failure> {
+    let WhyArgs { partition: args, key } = args;
+    let why = cx.open()?.why(&args.dataset, &args.partition, &key)?;
+    let numbers = |run: &RunRow| why.numbers.get(&run.manifest.run).map(|n| n.iter().cloned().collect::<std::collections::BTreeMap<_, _>>());
+    let runs: Vec<Value> = why.runs.iter().map(|(run, p)| json!({ "run": row_json(run), "partition": p, "numbers": numbers(run) })).collect();
+    let object = json!({ "dataset": args.dataset, "partition": args.partition, "key": key, "published_by": why.published.as_ref().map(|p| p.run), "runs": runs, "late": queue_json(&why.late) });
+    Ok(Answer::new(text(&args, &key, &why), object))
 }
 
 /// Records listed by `conflicts`.
@@ -49,7 +61,7 @@ pub(super) fn conflicts(args: Args, cx: &Context) -> Result<Answer, Failure> {
     Ok(Answer::new(rows_text(&rows) + &more, object))
 }
 
-fn text(args: &Args, why: &Why) -> String {
+fn text(args: &Args, key: &[String], why: &Why) -> String {
     let mut events: Vec<(i64, u8, String)> = Vec::new();
     for q in &why.late {
         events.push((q.snapshot.0, 0, late(q)));
@@ -57,7 +69,7 @@ fn text(args: &Args, why: &Why) -> String {
     for (run, p) in &why.runs {
         // A run stands behind what it read, and before what was landed after that.
         let at = run.manifest.published_snapshot.unwrap_or(run.manifest.base_snapshot).0;
-        events.push((at, 1, story(run, p)));
+        events.push((at, 1, story(run, p) + &numbers(why, key, run, p).map_or(String::new(), |n| format!("\n              {n}"))));
     }
     events.sort_by_key(|(snapshot, order, _)| (*snapshot, *order));
     let now = match &why.published {
@@ -72,6 +84,26 @@ fn text(args: &Args, why: &Why) -> String {
         text += &format!("\nsnapshot {snapshot:>3}  {event}\n");
     }
     text
+}
+
+/// What became of the sums, or of the row of a key: before and after.
+fn numbers(why: &Why, key: &[String], run: &RunRow, p: &PartitionRecord) -> Option<String> {
+    run.manifest.published_snapshot?;
+    let what = if key.is_empty() { "sums".to_owned() } else { format!("row {}", key.join(", ")) };
+    let Some(after) = why.numbers.get(&run.manifest.run) else { return Some(format!("{what}: not known any more, the version was removed")) };
+    let before = p.prior_run.and_then(|r| why.numbers.get(&r)).filter(|b| !b.is_empty());
+    let list = |row: &[(String, String)]| row.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ");
+    Some(match (before, after.as_slice()) {
+        (None, []) => format!("{what}: not there"),
+        (Some(before), []) => format!("{what}: {} → not there", list(before)),
+        (None, after) => format!("{what}: {}", list(after)),
+        (Some(before), after) => {
+            let old = |name: &String| before.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str());
+            let changed = after.iter().filter(|(name, value)| old(name) != Some(value));
+            let changed: Vec<String> = changed.map(|(name, value)| format!("{name} {} → {value}", old(name).unwrap_or("null"))).collect();
+            if changed.is_empty() { format!("{what}: unchanged") } else { format!("{what}: {}", changed.join(", ")) }
+        }
+    })
 }
 
 fn late(q: &QueueRow) -> String {
