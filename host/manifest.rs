@@ -476,22 +476,22 @@ pub struct PartitionRecord {
     /// Keys whose row changed.
     pub changed: Option<u64>,
     /// Merge: rows whose key was not there. Delete-insert: rows that the run put in.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inserted: Option<u64>,
     /// Merge: rows that took the place of another row with their key.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub updated: Option<u64>,
     /// Merge: rows that were there already, equal.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unchanged: Option<u64>,
     /// Rows that were there and stay: the run has no row of their key (merge), or they lie outside the window (delete-insert).
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_only: Option<u64>,
     /// Delete-insert: rows that were there, in the window.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deleted: Option<u64>,
     /// Whether a merge or a delete-insert came to what was there: then the files stay.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub kept: bool,
     /// The staged or published files.
     #[serde(default)]

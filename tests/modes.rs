@@ -1,7 +1,10 @@
 //! Write modes: a merge by key, and a delete-insert of a window that need not follow partition borders.
 //! What is counted, what stays, what is settled, and what is refused; a model in the test says what the rows have to be.
 
-use crate::support::{Lab, ORDERS, Random, chain, component, order};
+use crate::{
+    interop::lake,
+    support::{Lab, ORDERS, Random, chain, component, order},
+};
 use restitch::{
     manifest::{Kind, Manifest, Mode, Status, WriteMode},
     pipeline::{Error, ErrorKind, RunRequest},
@@ -81,6 +84,9 @@ fn a_merge_counts_what_became_of_each_row_and_leaves_the_rest() {
     assert_eq!(run.checksum, dry.checksum);
     let want = ["2026-05-01 A 2 30.00", "2026-05-01 B 1 10.00", "2026-05-01 C 1 7.00", "2026-05-01 D 1 3.00", "2026-05-03 A 1 1.00"];
     assert_eq!(lab.published(), want);
+    let duckdb = lake(["sql", &lab.catalog(), "SELECT customer_id, orders FROM lake.daily WHERE _partition = '2026-05-01' ORDER BY 1"]);
+    let read: Vec<_> = duckdb.iter().map(|r| (r["customer_id"].as_str().unwrap(), r["orders"].as_i64().unwrap())).collect();
+    assert_eq!(read, [("A", 2), ("B", 1), ("C", 1), ("D", 1)]);
     assert_eq!(run.others.unwrap().partitions, 1);
     assert_eq!(lab.rows("select checksum from restitch_partitions where partition = '2026-05-03'"), other);
     // The rows that stand are the base of the next, by run and hash.
@@ -227,6 +233,20 @@ fn a_delete_insert_replaces_exactly_its_window() {
     assert!(lab.rows("select amount from daily where _partition < '2026-05-03'").iter().all(|a| a == "1.00"));
 }
 
+/// An order's customer is corrected: the sum of the wrong customer has no row in the run, and a merge takes no row away. So nothing is settled.
+#[test]
+fn a_row_that_may_be_a_leftover_settles_nothing() {
+    let lab = totals_lab();
+    lab.repair();
+    lab.land("fix.jsonl", order("e3", "2026-05-01T09:00:00Z", "B", "7"));
+    let run = go(&lab, RunRequest { kind: Kind::Repair, start: None, end: None, ..merge(DAY, None) });
+    assert_eq!(counts(&run), [merged([0, 1, 2, 1], false)]);
+    assert_eq!(lab.published()[..3], ["2026-05-01 A 2 30.00", "2026-05-01 B 2 17.00", "2026-05-01 C 1 7.00"]);
+    assert_eq!(dirty(&lab), ["2026-05-01"]);
+    lab.repair();
+    assert_eq!((lab.published()[2].as_str(), dirty(&lab)), ("2026-05-01 D 1 3.00", vec![]));
+}
+
 #[test]
 fn a_part_of_a_partition_that_is_not_there_settles_nothing() {
     let lab = rows_lab();
@@ -302,6 +322,35 @@ fn a_doubled_key_is_refused_before_publication() {
     assert_eq!(e.kind(), ErrorKind::Validation);
     assert_eq!(e.to_string(), "partition 2026-05-01: a row of the window has the key of a row that stays outside it: customer_id=A");
     assert_eq!(rows(&lab), before);
+}
+
+/// R31: where raw of a part of the day is gone, the rest can be replaced, and the manifest says what was taken from the published rows.
+#[test]
+fn rows_whose_raw_is_gone_stay_and_the_manifest_says_so() {
+    let lab = rows_lab();
+    let keep = |raw_keep: &str| {
+        let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+        std::fs::write(lab.path("restitch.toml"), toml.replace("repair_window", &format!("raw_keep = \"{raw_keep}\"\nrepair_window"))).unwrap();
+    };
+    lab.land("1.jsonl", order("e1", "2026-05-01T06:00:00Z", "A", "1"));
+    lab.land("2.jsonl", order("e2", "2026-05-01T18:00:00Z", "A", "1"));
+    lab.land("3.jsonl", order("e3", "2026-05-10T12:00:00Z", "A", "1"));
+    lab.run();
+    keep("216h");
+    let garbage = lab.open().garbage(None).unwrap();
+    assert_eq!(garbage.files.len(), 1, "{garbage:?}");
+    lab.open().collect(None, &garbage).unwrap();
+    lab.land("4.jsonl", order("e2", "2026-05-01T18:00:00Z", "B", "9"));
+    assert!(lab.try_go(Lab::request(Kind::Backfill, Some(DAY))).unwrap_err().to_string().contains("cannot be computed again"));
+    assert!(lab.try_go(merge(DAY, None)).is_err());
+    assert!(lab.try_go(delete_insert(("2026-05-01T06:00", "2026-05-01T12:00"))).is_err());
+    let run = go(&lab, delete_insert(("2026-05-01T12:00", "2026-05-02")));
+    assert_eq!(counts(&run)[0], replaced(1, 1, 1));
+    assert_eq!(lab.rows("select event_id, customer_id from daily where _partition = '2026-05-01' order by 1"), ["e1 A", "e2 B"]);
+    assert!(run.gaps[0].starts_with("rows of 2026-05-01 outside the window are kept as r1 published them: "), "{:?}", run.gaps);
+    assert_eq!(dirty(&lab), ["2026-05-01"]);
+    assert!(lab.replay(run.run).is_ok());
+    assert_eq!(lab.open().verify(run.run, &()).unwrap().failed, Vec::<String>::new());
 }
 
 /// An order of the model: the day and hour, the customer, the amount in hundredths.

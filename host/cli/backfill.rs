@@ -4,7 +4,7 @@
 use super::{
     Context,
     output::{Answer, Table, short, talk},
-    plan::{plan_json, plan_text, window_text},
+    plan::{plan_json, plan_text, touches, window_text},
     progress::{Meter, Unit},
     report::Failure,
     show::{checks_text, manifest_json},
@@ -177,6 +177,7 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
     let bound = workshop.bind(&request)?;
     let planned = bound.plan().map_err(Error::from)?;
     talk(&format!("{} {dataset}: {}", kind.name(), window_text(&planned)));
+    touches(&planned).lines().for_each(talk);
     let meter = Meter::new(format!("{} {dataset}", kind.name()), Unit::Partitions, planned.partition_count());
     let result = workshop.carry_out(&bound, &meter);
     drop(meter);

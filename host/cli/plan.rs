@@ -125,7 +125,7 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
 }
 
 /// What a merge or a delete-insert reads of what is published, and what it leaves. An overwrite replaces its partitions, as ever.
-fn touches(plan: &Plan) -> String {
+pub(super) fn touches(plan: &Plan) -> String {
     let s = plan.standing;
     let there = format!("{} in {} ({})", count(s.rows, "row"), count(s.partitions as i64, "partition"), bytes(s.bytes));
     match (plan.write, plan.window) {

@@ -131,7 +131,9 @@ impl Settling<'_> {
         let (read, made) = (self.recipe.input_snapshot, self.recipe.transform_digest);
         let before = self.prior.get(&p.start_us);
         let stays = p.target_only.unwrap_or(0) > 0;
-        let leftover = stays && self.unsettled.contains(&EventTime(p.start_us));
+        // Where one record took another's place, a row of the other may be left: its customer was corrected, say.
+        let superseded = p.conflicts > 0 || p.moved > 0;
+        let leftover = stays && (superseded || self.unsettled.contains(&EventTime(p.start_us)));
         let part = Window::new(EventTime(p.start_us), EventTime(p.end_us)).is_ok_and(|w| self.recipe.write.part_of(w) != w);
         let settled = match self.recipe.write {
             Write::Overwrite => true,
