@@ -353,6 +353,31 @@ fn rows_whose_raw_is_gone_stay_and_the_manifest_says_so() {
     assert_eq!(lab.open().verify(run.run, &()).unwrap().failed, Vec::<String>::new());
 }
 
+#[test]
+fn the_command_says_what_it_touches_and_what_came_of_it() {
+    let lab = totals_lab();
+    let say = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+        let out = command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now]).args(args).output().unwrap();
+        (out.status.code().unwrap(), format!("{}{}", String::from_utf8_lossy(&out.stderr), String::from_utf8_lossy(&out.stdout)))
+    };
+    let window = ["backfill", "daily", "--start", DAY.0, "--end", DAY.1, "--mode", "merge"];
+    let (code, text) = say(&[&["plan"], &window[..]].concat());
+    assert!(code == 0 && text.contains("Merge: published are 3 rows in 1 partition ("), "{text}");
+    let (code, text) = say(&[&window[..], &["--dry-run"]].concat());
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("It would be 1 partition, 1 row inserted, 1 updated, 2 unchanged, 0 only in the target."), "{text}");
+    let (_, text) = say(&window);
+    assert!(text.contains("1 other partition unchanged: checksum ") && text.contains("because  records"), "{text}");
+    let (_, text) = say(&window);
+    assert!(text.contains("(as it was)") && text.contains("; 1 partition came out as it was published"), "{text}");
+    let (_, text) = say(&["why", "daily", "2026-05-01"]);
+    assert!(text.contains("published it (backfill, merge: dirty)") && text.contains("came to what was there (backfill, merge: "), "{text}");
+    let (_, text) = say(&["show", "r3"]);
+    assert!(text.contains("Read of published  3 rows of 1 partition at snapshot 3, published by r1"), "{text}");
+    assert_eq!(say(&[&window[..], &["--dry-run", "--stage"]].concat()).0, 2);
+}
+
 /// An order of the model: the day and hour, the customer, the amount in hundredths.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Order {
