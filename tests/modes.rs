@@ -106,11 +106,37 @@ fn a_merge_counts_what_became_of_each_row_and_leaves_the_rest() {
     assert_eq!((dirty(&lab), file(), lab.published()), (vec![], before, want.map(str::to_owned).to_vec()));
     let overwritten = lab.backfill(DAY.0, DAY.1);
     assert_eq!(overwritten.partitions[0].checksum, whole.partitions[0].checksum);
+    let report = lab.open().doctor(false).unwrap();
+    assert!(report.healthy() && report.orphans.is_empty(), "{report:?}");
     for run in [&run, &again, &whole] {
         assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()));
     }
     let proof = lab.open().verify(overwritten.run, &()).unwrap();
     assert_eq!((proof.failed, proof.note), (vec![], None));
+}
+
+/// What is published is input here: changed bytes are not merged into, and not replayed from.
+#[test]
+fn damaged_published_rows_are_refused() {
+    let lab = totals_lab();
+    let path = lab.path("warehouse/data/main/daily/_partition=2026-05-01/r1-0.parquet");
+    let sound = std::fs::read(&path).unwrap();
+    let flip = || {
+        let mut bytes = sound.clone();
+        let at = bytes.windows(8).rposition(|w| w == b"restitch").unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    };
+    flip();
+    let refused = |e: Error| matches!(e, Error::Input { .. }) && e.to_string().contains("r1-0.parquet");
+    assert!(refused(lab.try_go(merge(DAY, None)).unwrap_err()));
+    assert_eq!(lab.rows("select status from restitch_runs order by run"), ["published", "failed"]);
+    std::fs::write(&path, &sound).unwrap();
+    let run = go(&lab, merge(DAY, None));
+    flip();
+    assert!(refused(lab.replay(run.run).unwrap_err()));
+    std::fs::remove_file(&path).unwrap();
+    assert!(matches!(lab.replay(run.run).unwrap_err(), Error::BaseGone { .. }));
 }
 
 #[test]
@@ -370,7 +396,7 @@ fn the_command_says_what_it_touches_and_what_came_of_it() {
     let (_, text) = say(&window);
     assert!(text.contains("1 other partition unchanged: checksum ") && text.contains("because  records"), "{text}");
     let (_, text) = say(&window);
-    assert!(text.contains("(as it was)") && text.contains("; 1 partition came out as it was published"), "{text}");
+    assert!(text.contains("(as it was)") && text.contains("; 1 partition as before, not written anew"), "{text}");
     let (_, text) = say(&["why", "daily", "2026-05-01"]);
     assert!(text.contains("published it (backfill, merge: dirty)") && text.contains("came to what was there (backfill, merge: "), "{text}");
     let (_, text) = say(&["show", "r3"]);

@@ -229,7 +229,7 @@ fn effect(m: &Manifest) -> String {
     let rows = |n: u64| super::output::count(n, "row");
     let partitions = super::output::count(m.partitions.len() as i64, "partition");
     let kept = m.partitions.iter().filter(|p| p.kept).count();
-    let kept = if kept > 0 { format!("; {} came out as it was published", super::output::count(kept as i64, "partition")) } else { String::new() };
+    let kept = if kept > 0 { format!("; {} as before, not written anew", super::output::count(kept as i64, "partition")) } else { String::new() };
     match m.recipe.write.mode() {
         WriteMode::Overwrite => {
             format!("{partitions}, {} added, {} removed, {} changed", rows(sum(|p| p.added)), sum(|p| p.removed), sum(|p| p.changed))

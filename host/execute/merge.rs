@@ -332,7 +332,7 @@ mod tests {
         Box::new(all.into_iter())
     }
 
-    fn merge(write: &Write, base: &[Row], run: &[Row], each: usize) -> Result<(Vec<(Option<String>, i64)>, Merged), ExecuteError> {
+    fn merge(write: &Write, base: &[Row], run: &[Row], each: usize) -> Result<(Vec<String>, Merged), ExecuteError> {
         let window = Window::new(EventTime(0), EventTime(100)).unwrap();
         let (partition, fields) = (PlannedPartition { name: "p".into(), window, reason: Reason::Forced }, fields());
         let mut merge = Merge::new((write, 1), &partition, &fields, &[0, 1, 2], batches(base, each), batches(run, each))?;
@@ -340,13 +340,9 @@ mod tests {
         for batch in &mut merge {
             let batch = batch?;
             let (ids, n) = (batch.column(0).as_string::<i32>(), batch.column(2).as_primitive::<arrow::datatypes::Int64Type>());
-            rows.extend((0..batch.num_rows()).map(|r| (ids.is_valid(r).then(|| ids.value(r).to_owned()), n.value(r))));
+            rows.extend((0..batch.num_rows()).map(|r| format!("{} {}", if ids.is_valid(r) { ids.value(r) } else { "null" }, n.value(r))));
         }
         Ok((rows, merge.merged()))
-    }
-
-    fn named(rows: &[(Option<&str>, i64)]) -> Vec<(Option<String>, i64)> {
-        rows.iter().map(|(id, n)| (id.map(str::to_owned), *n)).collect()
     }
 
     #[test]
@@ -355,12 +351,12 @@ mod tests {
         let run = [(None, None, 1), (Some("b"), Some(1), 9), (Some("c"), Some(1), 5), (Some("e"), Some(1), 6)];
         for each in [1, 2, 100] {
             let (rows, merged) = merge(&Write::Merge, &base, &run, each).unwrap();
-            assert_eq!(rows, named(&[(None, 1), (Some("a"), 1), (Some("b"), 9), (Some("c"), 5), (Some("d"), 4), (Some("e"), 6)]));
+            assert_eq!(rows, ["null 1", "a 1", "b 9", "c 5", "d 4", "e 6"]);
             assert_eq!(merged, Merged { inserted: 2, updated: Some(1), unchanged: Some(1), target_only: 2, deleted: None });
         }
         assert_eq!(merge(&Write::Merge, &[], &run, 2).unwrap().1.inserted, 4);
         assert_eq!(merge(&Write::Merge, &base, &[], 2).unwrap().1.target_only, 5);
-        assert_eq!(merge(&Write::Merge, &[], &[], 2).unwrap().0, []);
+        assert_eq!(merge(&Write::Merge, &[], &[], 2).unwrap().0, Vec::<String>::new());
     }
 
     #[test]
@@ -370,7 +366,7 @@ mod tests {
         let run = [(Some("b"), Some(10), 7), (Some("bb"), Some(19), 8)];
         for each in [1, 3] {
             let (rows, merged) = merge(&write, &base, &run, each).unwrap();
-            assert_eq!(rows, named(&[(Some("a"), 1), (Some("b"), 7), (Some("bb"), 8), (Some("d"), 4), (Some("e"), 5)]));
+            assert_eq!(rows, ["a 1", "b 7", "bb 8", "d 4", "e 5"]);
             assert_eq!(merged, Merged { inserted: 2, updated: None, unchanged: None, target_only: 3, deleted: Some(2) });
         }
         let outside = |at| merge(&write, &base, &[(Some("x"), at, 1)], 1).unwrap_err().to_string();

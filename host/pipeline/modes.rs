@@ -6,6 +6,7 @@ use super::{Error, RunRequest, Workshop};
 use crate::{
     catalog::{CatalogError, PublishedRow, Table, View},
     config::{Dataset, nearest},
+    doctor::{BadFile, Fault},
     id::{Digest, SnapshotId},
     manifest::{BaseRecord, FileRecord, Kind, Manifest, Mode, PartitionRecord, Recipe, Write, WriteMode},
     plan::PlannedPartition,
@@ -167,7 +168,7 @@ pub(super) fn keep_equal(recipe: &Recipe, bases: &[BaseRecord], partitions: &mut
 }
 
 impl Workshop {
-    /// Returns the published rows that a run puts its own among: their files, hashed and compared with what their runs recorded.
+    /// Returns the published rows that a run puts its own among: their files, hashed and compared with what is on record.
     pub(super) fn bases(
         &mut self,
         recipe: &Recipe,
@@ -186,7 +187,7 @@ impl Workshop {
             for (mut file, recorded) in files {
                 (file.digest, _) = self.store.digest(&file.path)?;
                 if let Some(recorded) = recorded.filter(|r| *r != file.digest) {
-                    return Err(Error::Damaged { path: file.path, found: file.digest, recorded });
+                    return Err(damaged(file.path, recorded, file.digest));
                 }
                 hashed.push(file);
             }
@@ -213,7 +214,7 @@ impl Workshop {
                 }
                 let (found, _) = self.store.digest(&file.path)?;
                 if found != file.digest {
-                    return Err(Error::Damaged { path: file.path.clone(), found, recorded: file.digest });
+                    return Err(damaged(file.path.clone(), file.digest, found));
                 }
             }
         }
@@ -221,22 +222,18 @@ impl Workshop {
     }
 }
 
-/// The live files of each partition, with the hash that its run recorded of each.
+/// The live files of each partition, with the hash that is on record of each.
 type Found = Vec<Vec<(FileRecord, Option<Digest>)>>;
 
 fn base_files(view: &View, table: &Table, base: SnapshotId, prior: &[&PublishedRow]) -> Result<Found, CatalogError> {
-    let mut recorded: HashMap<crate::id::RunId, HashMap<String, Digest>> = HashMap::new();
-    let mut found = Vec::with_capacity(prior.len());
-    for p in prior {
-        if !recorded.contains_key(&p.run) {
-            let files = view.run_partitions(p.run)?.into_iter().flat_map(|r| r.files);
-            recorded.insert(p.run, files.map(|f| (f.path, f.digest)).collect());
-        }
-        let file = |f: crate::catalog::LiveFile| {
-            let digest = recorded.get(&p.run).and_then(|r| r.get(&f.path)).copied();
-            (FileRecord { path: f.path, rows: f.rows as u64, bytes: f.bytes as u64, digest: Digest([0; 32]) }, digest)
-        };
-        found.push(view.partition_files(table, base, &p.partition)?.into_iter().map(file).collect());
-    }
-    Ok(found)
+    let file = |f: crate::catalog::LiveFile| {
+        let digest = view.file_digest(&f.path)?;
+        Ok((FileRecord { path: f.path, rows: f.rows as u64, bytes: f.bytes as u64, digest: Digest([0; 32]) }, digest))
+    };
+    prior.iter().map(|p| view.partition_files(table, base, &p.partition)?.into_iter().map(file).collect()).collect()
+}
+
+/// The error of published rows that are not what they were.
+fn damaged(path: String, recorded: Digest, found: Digest) -> Error {
+    Error::Input { bad: Box::new(BadFile { path, fault: Fault::Bytes(recorded, found) }) }
 }
