@@ -128,6 +128,9 @@ fn compare(
         let prior_rows = p.prior_rows.unwrap_or(0);
         let counts = if p.prior_checksum.is_some() && p.prior_checksum == p.checksum {
             (0, 0, 0)
+        } else if let Some(updated) = p.updated {
+            // A merge has counted already.
+            (p.inserted.unwrap_or(0), 0, updated)
         } else if prior_rows == 0 {
             (p.rows, 0, 0)
         } else if p.rows == 0 {

@@ -220,6 +220,8 @@ pub struct Dataset {
     pub time_zone: Tz,
     /// Columns that identify an output row inside its partition. Rows are sorted by it.
     pub key: Vec<String>,
+    /// The output column that has a row's time: a delete-insert goes by it.
+    pub time_column: Option<String>,
     /// How duplicates in the input are removed.
     pub dedup: Option<Dedup>,
     /// What has to hold before a run is published.

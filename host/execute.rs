@@ -3,6 +3,7 @@
 //! `pipeline` runs it after `plan`; `check` and `publish` eat what it makes. A replay stages nothing.
 
 mod input;
+mod merge;
 mod output;
 mod tasks;
 
@@ -13,13 +14,14 @@ use crate::{
     config::{Keep, OnConflict},
     datafile::{DataFileError, Written},
     dedup::KeyHasher,
-    manifest::{PartitionRecord, Recipe, Timings},
+    manifest::{BaseRecord, PartitionRecord, Recipe, Timings},
     moves::Moved,
     plan::PlannedPartition,
     query::{Aggregate, Filter, QueryError, Value},
     raw::RawInput,
     schema::{Field, PARTITION, envelope},
     store::Store,
+    time::EventTime,
     transform::{Context, Transform, TransformError},
     window::Window,
 };
@@ -27,6 +29,7 @@ use arrow::array::RecordBatch;
 use input::PartitionInput;
 use output::Collector;
 use std::{
+    collections::BTreeMap,
     fmt,
     path::PathBuf,
     sync::{
@@ -54,6 +57,8 @@ pub struct Job<'j> {
     pub filter: Option<&'j Filter>,
     /// Aggregates to compare, over input and output.
     pub balances: &'j [(Aggregate, Aggregate)],
+    /// Published rows that the run's rows are put among, by partition; none for an overwrite.
+    pub bases: &'j BTreeMap<&'j str, &'j BaseRecord>,
     /// The table that is written, its partition column last; `None` computes checksums and writes nothing.
     pub target: Option<&'j Table>,
     /// The staging folder, relative to the warehouse.
@@ -118,6 +123,17 @@ pub enum ExecuteError {
         /// "key another record has" or "key has differing payloads".
         what: &'static str,
     },
+    /// A delete-insert would put in a row that lies outside its window: another run of the window would not find it again.
+    #[error("{0}")]
+    Outside(Box<OutsideRow>),
+    /// A delete-insert would put in a row whose key a row outside the window has.
+    #[error("partition {partition}: a row of the window has the key of a row that stays outside it: {key}")]
+    Doubled {
+        /// The partition.
+        partition: String,
+        /// The key, as column=value.
+        key: String,
+    },
     /// Columns do not fit together.
     #[error("partition {partition}: {source}")]
     Arrow {
@@ -126,6 +142,29 @@ pub enum ExecuteError {
         /// What does not fit.
         source: arrow::error::ArrowError,
     },
+}
+
+/// A row of a delete-insert that lies outside its window.
+#[derive(Clone, Debug)]
+pub struct OutsideRow {
+    /// The partition.
+    pub partition: String,
+    /// The row's key, as column=value.
+    pub key: String,
+    /// The time column.
+    pub column: String,
+    /// The row's time; none if it is null.
+    pub time: Option<EventTime>,
+    /// What the partition has of the window.
+    pub window: Window,
+}
+
+impl fmt::Display for OutsideRow {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let OutsideRow { partition, key, column, window, .. } = self;
+        let time = self.time.map_or("null".into(), |t| t.to_string());
+        write!(f, "partition {partition}: the row {key} has {column} = {time}, which is not in the window {window} that is replaced")
+    }
 }
 
 /// Records that lack a value which the transform needs.
@@ -376,6 +415,11 @@ impl Worker<'_> {
             rows: staged.rows,
             bytes: staged.files.iter().map(|f| f.file.bytes as u64).sum(),
             checksum: Some(staged.checksum),
+            inserted: staged.merged.map(|m| m.inserted),
+            updated: staged.merged.and_then(|m| m.updated),
+            unchanged: staged.merged.and_then(|m| m.unchanged),
+            target_only: staged.merged.map(|m| m.target_only),
+            deleted: staged.merged.and_then(|m| m.deleted),
             ..PartitionRecord::default()
         };
         Ok(Computed { record, files: staged.files, balances: results, doubled_keys: staged.doubled_keys, nulls: staged.nulls, log })

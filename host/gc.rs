@@ -3,7 +3,7 @@
 //! After `publish`. The catalog lets go first, then the bytes go; what a death leaves, the next collection ends.
 
 use crate::{
-    catalog::{Catalog, CatalogError, Dropped, Holder, RawFile, RemovedFile, Slot, View},
+    catalog::{Catalog, CatalogError, Dropped, Holder, RawFile, RemovedFile, Slot, Version, View},
     config::{Project, Source},
     id::{RunId, SnapshotId},
     moves,
@@ -11,7 +11,7 @@ use crate::{
     time::{EventTime, IngestTime},
     window::{Calendar, Grain},
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Why nothing was removed.
 #[derive(Debug, thiserror::Error)]
@@ -109,19 +109,28 @@ fn old_versions(
             compared.extend(h.manifest.partitions.iter().filter_map(|p| Some(((p.prior_run?, p.partition.as_str()), h.manifest.run))));
         }
         let mut kept: BTreeMap<String, u64> = BTreeMap::new();
-        let (mut partition, mut rank) = (String::new(), 0);
-        for version in view.versions(&dataset.name)? {
-            rank = if version.partition == partition { rank + 1 } else { 0 };
-            partition = version.partition.clone();
+        let versions = ranked(view.versions(&dataset.name)?);
+        // What a version that stays was merged into is needed to compute it again.
+        for (_, v) in versions.iter().filter(|(rank, _)| *rank < keep) {
+            if let Some(base) = v.base {
+                compared.entry((base, v.partition.as_str())).or_insert(v.run);
+            }
+        }
+        let why = |v: &Version| running.clone().or_else(|| Some(format!("{} was compared with it", compared.get(&(v.run, v.partition.as_str()))?)));
+        // One file can be of several versions: a merge that changes nothing leaves it.
+        let staying = versions.iter().filter(|(rank, v)| *rank < keep || why(v).is_some()).flat_map(|(_, v)| &v.paths);
+        let mut taken: HashSet<&str> = staying.map(String::as_str).collect();
+        for (rank, version) in &versions {
             let files: Vec<_> = version.paths.iter().filter_map(|p| ended.get(p)).collect();
-            if rank < keep || files.is_empty() {
+            if *rank < keep || files.is_empty() {
                 continue;
             }
-            let why = running.clone().or_else(|| compared.get(&(version.run, partition.as_str())).map(|run| format!("{run} was compared with it")));
-            if let Some(why) = why {
+            if let Some(why) = why(version) {
                 *kept.entry(why).or_default() += 1;
                 continue;
             }
+            let partition = &version.partition;
+            let files = files.into_iter().filter(|f| taken.insert(version.paths.iter().find(|p| **p == f.path).map_or("", String::as_str)));
             for f in files {
                 ranges.push((f.begin, f.end));
                 garbage.files.push(RemovedFile {
@@ -143,6 +152,16 @@ fn old_versions(
         garbage.kept.extend(kept.into_iter().map(|(why, count)| Kept { name: dataset.name.clone(), count, why }));
     }
     Ok(())
+}
+
+/// Versions, each with its place among those of its partition: the newest is 0.
+fn ranked(versions: Vec<Version>) -> Vec<(u64, Version)> {
+    let mut ranked: Vec<(u64, Version)> = Vec::with_capacity(versions.len());
+    for v in versions {
+        let rank = ranked.last().filter(|(_, last)| last.partition == v.partition).map_or(0, |(rank, _)| rank + 1);
+        ranked.push((rank, v));
+    }
+    ranked
 }
 
 /// The partitions of one dataset, as far as raw records may still be wanted for them.
@@ -416,7 +435,10 @@ fn has_readers(store: &Store) -> Result<bool, StoreError> {
 pub fn missing_raw(view: &View, manifest: &crate::manifest::Manifest) -> Result<Option<Dropped>, CatalogError> {
     let recipe = &manifest.recipe;
     let dropped = view.dropped_of(&recipe.sources, recipe.input_snapshot)?;
-    let windows = manifest.partitions.iter().filter_map(|p| crate::window::Window::new(EventTime(p.start_us), EventTime(p.end_us)).ok());
+    let windows = manifest
+        .partitions
+        .iter()
+        .filter_map(|p| crate::window::Window::new(EventTime(p.start_us), EventTime(p.end_us)).ok().map(|w| recipe.write.part_of(w)));
     for window in windows {
         if let Some(d) = crate::catalog::cuts(&dropped, window) {
             return Ok(Some(d.clone()));

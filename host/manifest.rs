@@ -5,7 +5,8 @@ use crate::{
     access::Approval,
     config::{Dataset, Dedup, Limits, Source},
     id::{Digest, RunId, SnapshotId},
-    window::{Calendar, Grain},
+    time::EventTime,
+    window::{Calendar, Grain, Window},
 };
 use chrono_tz::Tz;
 use indexmap::IndexMap;
@@ -53,6 +54,10 @@ pub enum Mode {
     Stage,
     /// Computes, checks, and swaps whole partitions.
     Overwrite,
+    /// Computes, checks, and merges rows by key into what is published.
+    Merge,
+    /// Computes, checks, and replaces the rows of a window, inside partitions too.
+    DeleteInsert,
 }
 
 impl Mode {
@@ -62,7 +67,67 @@ impl Mode {
             Mode::DryRun => "dry-run",
             Mode::Stage => "stage",
             Mode::Overwrite => "overwrite",
+            Mode::Merge => "merge",
+            Mode::DeleteInsert => "delete-insert",
         }
+    }
+}
+
+/// How rows of a run are put among those that are published.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum WriteMode {
+    /// They take the place of whole partitions.
+    #[default]
+    Overwrite,
+    /// They take the places of rows with their keys.
+    Merge,
+    /// They take the place of a window's rows.
+    DeleteInsert,
+}
+
+/// The same in a recipe: whatever is not an overwrite has the rows that are published as an input.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Write {
+    /// The run's rows are the partition.
+    #[default]
+    Overwrite,
+    /// The run's rows replace rows with the same key; the others stay.
+    Merge,
+    /// The run's rows replace those whose time lies in the window, and the transform sees only records of the window.
+    DeleteInsert {
+        /// The output column that has the time.
+        time_column: String,
+        /// The window's first instant, in UTC microseconds.
+        start_us: i64,
+        /// The first instant after it.
+        end_us: i64,
+    },
+}
+
+impl Write {
+    /// Returns which of the three it is.
+    pub fn mode(&self) -> WriteMode {
+        match self {
+            Write::Overwrite => WriteMode::Overwrite,
+            Write::Merge => WriteMode::Merge,
+            Write::DeleteInsert { .. } => WriteMode::DeleteInsert,
+        }
+    }
+
+    /// Returns the part of a partition whose records are read: all of it, or what the window has of it.
+    pub fn part_of(&self, partition: Window) -> Window {
+        match self {
+            Write::DeleteInsert { start_us, end_us, .. } => {
+                let (start, end) = (partition.start().0.max(*start_us), partition.end().0.min(*end_us));
+                Window::new(EventTime(start), EventTime(end)).unwrap_or(partition)
+            }
+            _ => partition,
+        }
+    }
+
+    fn is_overwrite(&self) -> bool {
+        *self == Write::Overwrite
     }
 }
 
@@ -150,6 +215,9 @@ pub struct Recipe {
     pub seed: u64,
     /// Bounds on the transform.
     pub limits: Limits,
+    /// How its rows are put among those that are published.
+    #[serde(default, skip_serializing_if = "Write::is_overwrite")]
+    pub write: Write,
 }
 
 impl Recipe {
@@ -172,6 +240,7 @@ impl Recipe {
             as_of_us,
             seed,
             limits: dataset.limits,
+            write: Write::Overwrite,
         }
     }
 
@@ -194,6 +263,7 @@ impl Recipe {
             as_of_us,
             seed: 0,
             limits: Limits::default(),
+            write: Write::Overwrite,
         }
     }
 
@@ -269,6 +339,36 @@ pub struct Manifest {
     /// For a reparse, what it read and changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reparse: Option<ReparseRecord>,
+    /// For a merge or a delete-insert: the published rows that it read, by partition. They are an input like raw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bases: Vec<BaseRecord>,
+    /// The dataset's other partitions, compared before and after the swap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<OthersRecord>,
+}
+
+/// Published rows of one partition that a run read and put its own among.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct BaseRecord {
+    /// The partition.
+    pub partition: String,
+    /// The run that had published them.
+    pub run: RunId,
+    /// How many they were.
+    pub rows: u64,
+    /// Their content checksum.
+    pub checksum: Digest,
+    /// The files that hold them.
+    pub files: Vec<FileRecord>,
+}
+
+/// Partitions of the dataset that a swap did not name: they had this checksum before it, and have it after it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct OthersRecord {
+    /// How many.
+    pub partitions: u64,
+    /// SHA-256 over their sorted (partition, checksum) pairs.
+    pub checksum: Digest,
 }
 
 /// What a reparse read and changed.
@@ -375,6 +475,24 @@ pub struct PartitionRecord {
     pub removed: Option<u64>,
     /// Keys whose row changed.
     pub changed: Option<u64>,
+    /// Merge: rows whose key was not there. Delete-insert: rows that the run put in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inserted: Option<u64>,
+    /// Merge: rows that took the place of another row with their key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub updated: Option<u64>,
+    /// Merge: rows that were there already, equal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unchanged: Option<u64>,
+    /// Rows that were there and stay: the run has no row of their key (merge), or they lie outside the window (delete-insert).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_only: Option<u64>,
+    /// Delete-insert: rows that were there, in the window.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deleted: Option<u64>,
+    /// Whether a merge or a delete-insert came to what was there: then the files stay.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub kept: bool,
     /// The staged or published files.
     #[serde(default)]
     pub files: Vec<FileRecord>,

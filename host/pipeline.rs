@@ -9,6 +9,7 @@ mod conflicts;
 mod doctor;
 mod error;
 mod grant;
+mod modes;
 mod prove;
 mod reparse;
 mod run;
@@ -31,7 +32,7 @@ use crate::{
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
-    manifest::{Kind, Manifest, Status},
+    manifest::{Kind, Manifest, Status, WriteMode},
     moves,
     plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
@@ -388,10 +389,12 @@ impl Workshop {
             _ => return Err(Error::Usage { message: "a window needs --start and --end".into(), hint: None }),
         };
         let frozen_before = dataset.access.frozen_before.filter(|_| request.kind != Kind::Backfill);
+        modes::refuse(request, dataset)?;
         Ok(Request {
             kind: request.kind,
             window,
             only: request.only,
+            write: request.write_mode(),
             frozen_before,
             partitions_max: request.partitions_max,
             bytes_max: request.bytes_max,
@@ -456,6 +459,8 @@ impl Workshop {
                     reason,
                     of_run: Some(run),
                     plan_digest: None,
+                    bases: Vec::new(),
+                    others: None,
                     base_snapshot: base,
                     published_snapshot: None,
                     inputs: Vec::new(),
@@ -549,7 +554,15 @@ impl Workshop {
             let (facts, _) = self.facts(&d, digest, None)?;
             let built = plan(
                 &facts,
-                &Request { kind: Kind::Run, window: None, only: None, frozen_before: d.access.frozen_before, partitions_max: None, bytes_max: None },
+                &Request {
+                    kind: Kind::Run,
+                    window: None,
+                    only: None,
+                    write: WriteMode::Overwrite,
+                    frozen_before: d.access.frozen_before,
+                    partitions_max: None,
+                    bytes_max: None,
+                },
             )?;
             datasets.push(dataset_status(&d, &facts, built.partition_count(), registered.is_ok()));
         }

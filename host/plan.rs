@@ -9,13 +9,13 @@ pub use bound::{BoundError, BoundPlan, BoundRange, BoundWaiting, PLAN_VERSION, S
 use crate::{
     catalog::{Dropped, LiveFile, OPEN, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot, cuts},
     id::{Digest, SnapshotId},
-    manifest::Kind,
+    manifest::{Kind, WriteMode},
     raw::RawInput,
     time::EventTime,
     watermark::{InputState, Stand, Tier},
     window::{Calendar, Window},
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// What the warehouse looks like at one snapshot, as far as one dataset is concerned.
 #[derive(Clone, Debug)]
@@ -55,6 +55,8 @@ pub struct Request {
     pub only: Option<Reason>,
     /// Partitions that begin before are left as they stand.
     pub frozen_before: Option<EventTime>,
+    /// How its rows are to be put among those that are published.
+    pub write: WriteMode,
     /// More partitions than this are refused.
     pub partitions_max: Option<u64>,
     /// More bytes to read than this are refused.
@@ -142,6 +144,21 @@ pub struct Plan {
     pub bytes: i64,
     /// Partitions that are left out because raw of them is gone, in words; none if that holds for none.
     pub gaps: Vec<String>,
+    /// How its rows are put among those that are published.
+    pub write: WriteMode,
+    /// What is published in its partitions: an overwrite replaces it, the other modes read it.
+    pub standing: StandingRows,
+}
+
+/// What is published in the partitions of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, serde::Serialize, serde::Deserialize)]
+pub struct StandingRows {
+    /// Partitions that are there.
+    pub partitions: u64,
+    /// Their rows.
+    pub rows: i64,
+    /// Their bytes.
+    pub bytes: i64,
 }
 
 /// One partition of a plan.
@@ -207,6 +224,12 @@ impl Plan {
     pub fn covers(&self, start: EventTime) -> bool {
         let next = self.ranges.partition_point(|r| r.last.end() <= start);
         self.ranges.get(next).is_some_and(|r| r.first.start() <= start)
+    }
+
+    /// Returns the part of a slice of time whose records are read: a delete-insert reads its window alone.
+    fn part_of(&self, slice: Window) -> Window {
+        let Some(window) = self.window.filter(|_| self.write == WriteMode::DeleteInsert) else { return slice };
+        Window::new(slice.start().max(window.start()), slice.end().min(window.end())).unwrap_or(slice)
     }
 
     /// Returns the window from its first partition to its last.
@@ -277,7 +300,7 @@ pub fn plan(facts: &Facts, request: &Request) -> Result<Plan, PlanError> {
     if request.kind == Kind::Backfill && request.window.is_none() {
         return Err(PlanError::Unbounded);
     }
-    if let Some(window) = request.window {
+    if let Some(window) = request.window.filter(|_| request.write != WriteMode::DeleteInsert) {
         facts.calendar.check_aligned(window)?;
     }
     let hull = || {
@@ -296,11 +319,14 @@ pub fn plan(facts: &Facts, request: &Request) -> Result<Plan, PlanError> {
         files: 0,
         bytes: 0,
         gaps: Vec::new(),
+        write: request.write,
+        standing: StandingRows::default(),
     };
     if let Some(window) = window {
         choose(facts, request, window, &known, &mut plan);
         refuse_dropped(facts, &plan)?;
         count_input(facts, &mut plan);
+        count_standing(facts, &mut plan);
     }
     match (request.partitions_max, plan.partition_count()) {
         (Some(limit), partitions) if partitions > limit => return Err(PlanError::Partitions { partitions, limit }),
@@ -449,9 +475,9 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
 
 /// Refuses what was named and cannot be computed any more.
 fn refuse_dropped(facts: &Facts, plan: &Plan) -> Result<(), PlanError> {
-    let cut = |r: &PlannedRange| Window::new(r.first.start(), r.last.end()).ok().and_then(|w| cuts(&facts.dropped, w));
+    let cut = |r: &PlannedRange| Window::new(r.first.start(), r.last.end()).ok().and_then(|w| cuts(&facts.dropped, plan.part_of(w)));
     let Some(dropped) = plan.ranges.iter().find_map(cut) else { return Ok(()) };
-    let gone: Vec<Window> = plan.partitions().map(|p| p.window).filter(|w| cuts(&facts.dropped, *w).is_some()).collect();
+    let gone: Vec<Window> = plan.partitions().map(|p| p.window).filter(|w| cuts(&facts.dropped, plan.part_of(*w)).is_some()).collect();
     let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
     let next = facts.calendar.name(&facts.calendar.at(last.end()));
     Err(PlanError::Dropped { partitions: named(facts, gone.len() as u64, *first, *last), dropped: Box::new(dropped.clone()), next })
@@ -507,7 +533,7 @@ fn push(ranges: &mut Vec<PlannedRange>, slice: Window, reason: Reason, records: 
 
 /// Counts the raw files whose event times overlap a planned range. Without bounds a file counts.
 fn count_input(facts: &Facts, plan: &mut Plan) {
-    let windows: Vec<Window> = plan.ranges.iter().filter_map(|r| Window::new(r.first.start(), r.last.end()).ok()).collect();
+    let windows: Vec<Window> = plan.ranges.iter().filter_map(|r| Window::new(r.first.start(), r.last.end()).ok()).map(|w| plan.part_of(w)).collect();
     if windows.is_empty() {
         return;
     }
@@ -515,6 +541,36 @@ fn count_input(facts: &Facts, plan: &mut Plan) {
         plan.files += 1;
         plan.bytes += file.bytes;
     }
+    if plan.write == WriteMode::DeleteInsert {
+        // Quarters of an hour that the window touches: whole partitions would say too much.
+        for (range, window) in plan.ranges.iter_mut().zip(windows) {
+            let touched = |s: &&Slot| s.start.0 + SLOT_US > window.start().0 && s.start < window.end();
+            range.records = facts.slots.iter().filter(touched).map(|s| s.records).sum();
+        }
+    }
+}
+
+/// Counts what is published in the planned partitions, and names what stays there although raw of it is gone.
+fn count_standing(facts: &Facts, plan: &mut Plan) {
+    let (mut gaps, mut standing) = (Vec::new(), StandingRows::default());
+    for p in facts.published.iter().filter(|p| plan.covers(p.window.start())) {
+        standing = StandingRows { partitions: standing.partitions + 1, rows: standing.rows + p.rows, bytes: standing.bytes + p.bytes };
+        if let (WriteMode::DeleteInsert, Some(dropped)) = (plan.write, cuts(&facts.dropped, p.window)) {
+            gaps.push(format!("rows of {} outside the window are kept as {} published them: {dropped}", p.partition, p.run));
+        }
+    }
+    plan.gaps.extend(gaps);
+    plan.standing = standing;
+}
+
+/// Returns the partitions, by their first instant, whose published rows may hold what raw does not give any more: records of theirs
+/// count elsewhere now, or were read again. A merge takes no such row away, so it does not settle them.
+pub fn unsettled(facts: &Facts) -> BTreeSet<EventTime> {
+    let read: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
+    let left = |q: &&QueueRow| q.kind == QueueKind::Moved && read.get(&q.window.start()).is_some_and(|s| q.snapshot > *s);
+    let moved = facts.queue.iter().filter(left).map(|q| q.window.start());
+    let upstream = stale(facts).into_iter().filter(|(_, why)| *why == Staleness::Upstream).map(|(start, _)| start);
+    moved.chain(upstream).collect()
 }
 
 #[cfg(test)]
@@ -582,7 +638,15 @@ mod tests {
     }
 
     fn request(kind: Kind, window: Option<(&str, &str)>, only: Option<Reason>) -> Request {
-        Request { kind, window: window.map(|(a, b)| DAY.resolve(a, b).unwrap()), only, frozen_before: None, partitions_max: None, bytes_max: None }
+        Request {
+            kind,
+            window: window.map(|(a, b)| DAY.resolve(a, b).unwrap()),
+            only,
+            write: WriteMode::Overwrite,
+            frozen_before: None,
+            partitions_max: None,
+            bytes_max: None,
+        }
     }
 
     fn check(facts: &Facts, request: &Request, want: &[(&str, &str)]) -> Plan {

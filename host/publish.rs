@@ -6,14 +6,14 @@ use crate::{
     catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
-    manifest::{FileRecord, Manifest, PartitionRecord, Status, checksum_of},
+    manifest::{FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
     recover,
     schema::{Field, PARTITION},
     store::{Claim, Store, StoreError, staging},
     time::{EventTime, IngestTime},
     window::{Window, path_segment},
 };
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 /// Why nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,16 @@ pub enum PublishError {
         run: RunId,
         /// Partition and later run.
         later: Vec<String>,
+    },
+    /// A partition that the run does not name came out otherwise: the swap is taken back.
+    #[error("BUG: {run} would change partitions that it does not name: their checksum was {before}, and would be {after}")]
+    Disturbed {
+        /// The run.
+        run: RunId,
+        /// Their checksum before the swap.
+        before: Digest,
+        /// Their checksum after it.
+        after: Digest,
     },
     /// What was before was removed on purpose.
     #[error("partition {partition} cannot go back to what it was before {run}: {} was removed on {} by gc ({}, {})", removed.path, removed.at, removed.reason, removed.operator)]
@@ -162,7 +172,7 @@ fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &s
 
 fn record_files(manifest: &mut Manifest, staged: &[Written], moves: &[(String, String)], folder: &str) {
     let places: HashMap<String, usize> = manifest.partitions.iter().enumerate().map(|(i, p)| (p.partition.clone(), i)).collect();
-    manifest.partitions.iter_mut().for_each(|p| p.files.clear());
+    manifest.partitions.iter_mut().filter(|p| !p.kept).for_each(|p| p.files.clear());
     for (file, (_, to)) in staged.iter().zip(moves) {
         if let Some(i) = places.get(file.file.partition.as_deref().unwrap_or_default()) {
             let record =
@@ -239,7 +249,9 @@ fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], files: 
 /// The swap: old files end, new ones begin, and everything that goes with it.
 fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[NewFile], now: IngestTime) -> Result<(), PublishError> {
     let mut ids = Vec::new();
-    for p in &manifest.partitions {
+    let before = others(&commit.view(), manifest)?;
+    // Where a run came to what was there, the files stay.
+    for p in manifest.partitions.iter().filter(|p| !p.kept) {
         ids.extend(commit.view().partition_files(table, commit.base(), &p.partition)?.iter().map(|f| f.id));
     }
     commit.end_files(table, &ids)?;
@@ -255,11 +267,25 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
         time_zone: recipe.time_zone.name().into(),
     };
     commit.put_dataset(&dataset, table.id)?;
+    let after = others(&commit.view(), manifest)?;
+    if before != after {
+        return Err(PublishError::Disturbed { run: manifest.run, before: before.checksum, after: after.checksum });
+    }
+    manifest.others = Some(after);
     manifest.status = Status::Published;
     manifest.published_snapshot = Some(snapshot);
     commit.put_run(manifest, Some(now))?;
     commit.clear_intents(&manifest.run.to_string())?;
     Ok(())
+}
+
+/// Returns the checksum of all partitions of the dataset that a run does not name.
+fn others(view: &View, manifest: &Manifest) -> Result<OthersRecord, PublishError> {
+    let own: HashSet<i64> = manifest.partitions.iter().map(|p| p.start_us).collect();
+    let mut rows = view.published(&manifest.recipe.dataset, None)?;
+    rows.retain(|p| !own.contains(&p.window.start().0));
+    let checksum = checksum_of(rows.iter().map(|p| (p.partition.as_str(), &p.checksum)));
+    Ok(OthersRecord { partitions: rows.len() as u64, checksum })
 }
 
 fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId) -> Option<PublishedRow> {

@@ -3,7 +3,7 @@
 
 use crate::support::{Lab, ORDERS, order};
 use restitch::{
-    manifest::Kind,
+    manifest::{Kind, Mode},
     pipeline::{Error, ReparseRequest, RunRequest},
     store::Faults,
 };
@@ -125,6 +125,14 @@ fn a_backfill_of_two_partitions_is_never_half_visible() {
     let window = Some(("2026-05-01", "2026-05-02"));
     let request = RunRequest { filter: Some("customer_id = 'A'".into()), ..Lab::request(Kind::Backfill, window) };
     dies_at_every_step(|lab| lab.try_go(request.clone()).map(drop));
+}
+
+/// The first day gets a row changed, the second comes out as it was and keeps its file.
+#[test]
+fn a_merge_that_dies_anywhere_publishes_all_or_nothing() {
+    let request = RunRequest { mode: Mode::Merge, ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-02"))) };
+    let steps = dies_at_every_step(|lab| lab.try_go(request.clone()).map(drop));
+    assert!(steps >= 8, "{steps}");
 }
 
 #[test]

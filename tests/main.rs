@@ -13,6 +13,7 @@ mod landing;
 mod lateness;
 mod main_job;
 mod masks;
+mod modes;
 mod order;
 mod publication_cases;
 mod reparse;

@@ -121,6 +121,7 @@ impl Lab {
             only: None,
             transform: None,
             mode: Mode::Overwrite,
+            write: Default::default(),
             validation: Validation::Block,
             filter: None,
             snapshot: None,

@@ -60,8 +60,10 @@ pub struct Version {
     pub start: EventTime,
     /// The run.
     pub run: RunId,
-    /// Paths of its files, relative to the warehouse.
+    /// Paths of its files, relative to the warehouse. A merge that changed nothing has those of the version before.
     pub paths: Vec<String>,
+    /// The run whose rows it put its own among, for a merge or a delete-insert.
+    pub base: Option<RunId>,
 }
 
 /// A file to be removed, with what is written down of it.
@@ -198,7 +200,7 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn versions(&self, dataset: &str) -> Result<Vec<Version>, CatalogError> {
-        let sql = "SELECT p.partition, p.start_us, p.run_id, f.path FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
+        let sql = "SELECT p.partition, p.start_us, p.run_id, f.path, CASE WHEN p.target_only IS NOT NULL THEN p.prior_run END FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
                    LEFT JOIN restitch_run_file f ON f.run_id = p.run_id AND f.partition = p.partition
                    WHERE r.dataset = ?1 AND r.status = 'published' ORDER BY p.start_us, p.partition, r.published_snapshot DESC, f.path";
         let mut statement = self.connection.prepare_cached(sql)?;
@@ -209,7 +211,10 @@ impl View<'_> {
             let path: Option<String> = r.get(3)?;
             match versions.last_mut() {
                 Some(v) if v.run.0 == run && v.partition == partition => v.paths.extend(path),
-                _ => versions.push(Version { partition, start: EventTime(start), run: RunId(run), paths: path.into_iter().collect() }),
+                _ => {
+                    let (run, base) = (RunId(run), r.get::<_, Option<i64>>(4)?.map(RunId));
+                    versions.push(Version { partition, start: EventTime(start), run, paths: path.into_iter().collect(), base });
+                }
             }
         }
         Ok(versions)

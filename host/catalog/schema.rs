@@ -82,7 +82,8 @@ CREATE INDEX restitch_run_of ON restitch_run(dataset, run_id);
 CREATE INDEX restitch_run_running ON restitch_run(run_id) WHERE status = 'running';
 CREATE TABLE restitch_run_partition(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, reason VARCHAR NOT NULL,
   records BIGINT NOT NULL, late BIGINT NOT NULL, duplicates BIGINT NOT NULL, conflicts BIGINT NOT NULL, input_checksum VARCHAR, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR,
-  prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, moved BIGINT, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
+  prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, moved BIGINT,
+  inserted BIGINT, updated BIGINT, unchanged BIGINT, target_only BIGINT, deleted BIGINT, kept BIGINT NOT NULL DEFAULT 0, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
 CREATE INDEX restitch_run_partition_by_name ON restitch_run_partition(partition, run_id);
 CREATE TABLE restitch_run_file(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, path VARCHAR NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, digest VARCHAR NOT NULL,
   PRIMARY KEY(run_id, path)) WITHOUT ROWID;

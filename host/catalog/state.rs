@@ -451,7 +451,7 @@ impl View<'_> {
             "SELECT {columns}, p.run_id FROM restitch_run_partition p JOIN restitch_run r ON r.run_id = p.run_id WHERE p.partition = ?2 AND r.dataset = ?1 ORDER BY p.run_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(21)?))))?.collect::<Result<Vec<_>, _>>()?;
+        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(27)?))))?.collect::<Result<Vec<_>, _>>()?;
         let mut history = Vec::new();
         for (record, run) in records {
             if let Some(run) = self.run(run)? {
@@ -581,7 +581,7 @@ fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunPart
     Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
 }
 
-pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved";
+pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved, inserted, updated, unchanged, target_only, deleted, kept";
 
 fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
     let count = |i: usize| r.get::<_, Option<i64>>(i).map(|n| n.map(|n| n as u64));
@@ -607,6 +607,12 @@ fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
         input_snapshot: r.get::<_, Option<i64>>(18)?.map(SnapshotId),
         transform_digest: optional_digest(r, 19)?,
         moved: count(20)?.unwrap_or(0),
+        inserted: count(21)?,
+        updated: count(22)?,
+        unchanged: count(23)?,
+        target_only: count(24)?,
+        deleted: count(25)?,
+        kept: r.get::<_, i64>(26)? != 0,
         files: Vec::new(),
     })
 }

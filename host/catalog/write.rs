@@ -57,7 +57,7 @@ pub trait StateWrite {
         for table in ["restitch_run_partition", "restitch_run_file", "restitch_check"] {
             c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
         }
-        let marks = vec!["?"; 22].join(", ");
+        let marks = vec!["?"; 28].join(", ");
         let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
         let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         let opt = |n: Option<u64>| n.map(|n| n as i64);
@@ -86,7 +86,13 @@ pub trait StateWrite {
                 opt(p.changed),
                 p.input_snapshot.map(|s| s.0),
                 text(&p.transform_digest),
-                p.moved as i64
+                p.moved as i64,
+                opt(p.inserted),
+                opt(p.updated),
+                opt(p.unchanged),
+                opt(p.target_only),
+                opt(p.deleted),
+                p.kept as i64
             ])?;
             for f in &p.files {
                 insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;

@@ -5,7 +5,7 @@ use super::{
     Context,
     backfill::outcome,
     output::{Answer, count, talk},
-    plan::window_text,
+    plan::{touches, window_text},
     progress::{Meter, Unit},
     report::Failure,
 };
@@ -28,6 +28,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let dataset = bound.recipe.dataset.clone();
     let mut workshop = cx.open()?;
     talk(&format!("{} {dataset}, as planned by {} at {}: {}", bound.kind.name(), bound.planned_by, bound.planned_at, window_text(&planned)));
+    touches(&planned).lines().for_each(talk);
     match workshop.come_since(&bound)? {
         0 => {}
         n => talk(&format!("note: {} came for these partitions since; the plan leaves them out", count(n, "record"))),

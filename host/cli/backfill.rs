@@ -4,7 +4,7 @@
 use super::{
     Context,
     output::{Answer, Table, short, talk},
-    plan::{plan_json, plan_text, window_text},
+    plan::{plan_json, plan_text, touches, window_text},
     progress::{Meter, Unit},
     report::Failure,
     show::{checks_text, manifest_json},
@@ -12,7 +12,7 @@ use super::{
 use crate::{
     config::TransformRef,
     id::SnapshotId,
-    manifest::{Kind, Manifest, Mode, Status, Validation},
+    manifest::{Kind, Manifest, Mode, PartitionRecord, Status, Validation, WriteMode},
     pipeline::{Error, RunRequest, RunResult, Workshop},
     plan::Reason,
 };
@@ -46,11 +46,11 @@ pub struct RunArgs {
     /// How far to go, and how to write
     #[arg(long, value_enum, default_value = "overwrite")]
     mode: ModeArg,
-    /// Compute and check, keep nothing: --mode dry-run
-    #[arg(long, conflicts_with_all = ["mode", "stage"])]
+    /// Compute and check, keep nothing; with --mode, as that mode would do it
+    #[arg(long, conflicts_with = "stage")]
     dry_run: bool,
-    /// Compute and check, publish later: --mode stage
-    #[arg(long, conflicts_with = "mode")]
+    /// Compute and check, publish later; with --mode, as that mode does it
+    #[arg(long)]
     stage: bool,
     /// What a failed check does
     #[arg(long, value_enum, default_value = "block")]
@@ -93,6 +93,8 @@ enum ModeArg {
     DryRun,
     Stage,
     Overwrite,
+    Merge,
+    DeleteInsert,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug)]
@@ -121,7 +123,14 @@ impl RunArgs {
         let mode = match (self.dry_run, self.stage, self.mode) {
             (true, ..) | (_, _, ModeArg::DryRun) => Mode::DryRun,
             (_, true, _) | (_, _, ModeArg::Stage) => Mode::Stage,
-            _ => Mode::Overwrite,
+            (_, _, ModeArg::Overwrite) => Mode::Overwrite,
+            (_, _, ModeArg::Merge) => Mode::Merge,
+            (_, _, ModeArg::DeleteInsert) => Mode::DeleteInsert,
+        };
+        let write = match self.mode {
+            ModeArg::DryRun | ModeArg::Stage | ModeArg::Overwrite => WriteMode::Overwrite,
+            ModeArg::Merge => WriteMode::Merge,
+            ModeArg::DeleteInsert => WriteMode::DeleteInsert,
         };
         let validation = match self.validate {
             ValidateArg::Block => Validation::Block,
@@ -145,6 +154,7 @@ impl RunArgs {
             only,
             transform: self.transform,
             mode,
+            write,
             validation,
             filter,
             snapshot,
@@ -167,6 +177,7 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
     let bound = workshop.bind(&request)?;
     let planned = bound.plan().map_err(Error::from)?;
     talk(&format!("{} {dataset}: {}", kind.name(), window_text(&planned)));
+    touches(&planned).lines().for_each(talk);
     let meter = Meter::new(format!("{} {dataset}", kind.name()), Unit::Partitions, planned.partition_count());
     let result = workshop.carry_out(&bound, &meter);
     drop(meter);
@@ -204,7 +215,7 @@ pub(super) fn result_text(m: &Manifest) -> String {
     }
     let run = m.run;
     text += &match (m.status, m.published_snapshot) {
-        (Status::Published, Some(s)) => format!("\nPublished {run} as snapshot {s}: {}.\n", effect(m)),
+        (Status::Published, Some(s)) => format!("\nPublished {run} as snapshot {s}: {}.\n{}", effect(m), others_text(m)),
         (Status::Staged, _) => format!("\nStaged {run}: `restitch publish {run}` makes it visible, `restitch discard {run}` throws it away.\n"),
         (Status::Done, _) => format!("\nDry run {run}: nothing was kept. It would be {}.\n", effect(m)),
         (Status::Rejected, _) => format!("\nRejected {run}: nothing was published.\n"),
@@ -214,45 +225,70 @@ pub(super) fn result_text(m: &Manifest) -> String {
 }
 
 fn effect(m: &Manifest) -> String {
-    let sum = |f: fn(&crate::manifest::PartitionRecord) -> Option<u64>| m.partitions.iter().filter_map(f).sum::<u64>();
+    let sum = |f: fn(&PartitionRecord) -> Option<u64>| m.partitions.iter().filter_map(f).sum::<u64>();
+    let rows = |n: u64| super::output::count(n, "row");
     let partitions = super::output::count(m.partitions.len() as i64, "partition");
-    format!("{partitions}, {} added, {} removed, {} changed", super::output::count(sum(|p| p.added), "row"), sum(|p| p.removed), sum(|p| p.changed))
+    let kept = m.partitions.iter().filter(|p| p.kept).count();
+    let kept = if kept > 0 { format!("; {} as before, not written anew", super::output::count(kept as i64, "partition")) } else { String::new() };
+    match m.recipe.write.mode() {
+        WriteMode::Overwrite => {
+            format!("{partitions}, {} added, {} removed, {} changed", rows(sum(|p| p.added)), sum(|p| p.removed), sum(|p| p.changed))
+        }
+        WriteMode::Merge => format!(
+            "{partitions}, {} inserted, {} updated, {} unchanged, {} only in the target{kept}",
+            rows(sum(|p| p.inserted)),
+            sum(|p| p.updated),
+            sum(|p| p.unchanged),
+            sum(|p| p.target_only)
+        ),
+        WriteMode::DeleteInsert => format!(
+            "{partitions}, {} of the window deleted, {} inserted, {} outside it left{kept}",
+            rows(sum(|p| p.deleted)),
+            sum(|p| p.inserted),
+            sum(|p| p.target_only)
+        ),
+    }
+}
+
+/// Says that nothing else changed, and how that is known.
+pub(super) fn others_text(m: &Manifest) -> String {
+    match m.others {
+        Some(o) if o.partitions > 0 => {
+            let partitions = super::output::count(o.partitions as i64, "other partition");
+            format!("{partitions} unchanged: checksum {} before and after.\n", short(Some(&o.checksum)))
+        }
+        _ => String::new(),
+    }
+}
+
+/// The columns of a table of partitions that say what became of rows, for a way of writing.
+type RowColumns = (&'static [&'static str], fn(&PartitionRecord) -> Vec<Option<u64>>);
+
+fn row_columns(m: &Manifest) -> RowColumns {
+    if m.kind == Kind::Rollback {
+        return (&[">added", ">removed", ">changed"], |p| vec![p.added, p.removed, p.changed]);
+    }
+    match m.recipe.write.mode() {
+        WriteMode::Overwrite => (&[">added", ">removed", ">changed"], |p| vec![p.added, p.removed, p.changed]),
+        WriteMode::Merge => (&[">inserted", ">updated", ">unchanged", ">target only"], |p| vec![p.inserted, p.updated, p.unchanged, p.target_only]),
+        WriteMode::DeleteInsert => (&[">deleted", ">inserted", ">left"], |p| vec![p.deleted, p.inserted, p.target_only]),
+    }
 }
 
 /// Returns the partitions of a run as a table.
 pub(super) fn partitions_text(m: &Manifest) -> String {
-    let mut table = Table::new(&[
-        "partition",
-        "because",
-        ">records",
-        ">late",
-        ">duplicates",
-        ">conflicts",
-        ">moved",
-        ">rows",
-        ">added",
-        ">removed",
-        ">changed",
-        "checksum",
-    ]);
+    let (columns, counts) = row_columns(m);
+    let mut head = vec!["partition", "because", ">records", ">late", ">duplicates", ">conflicts", ">moved", ">rows"];
+    head.extend(columns.iter().copied().chain(["checksum"]));
+    let mut table = Table::new(&head);
     let some = |n: u64| if n == 0 { String::new() } else { n.to_string() };
-    let opt = |n: Option<u64>| n.map_or(String::new(), some);
     for p in &m.partitions {
         let checksum = p.checksum.map_or("not there".into(), |d| short(Some(&d)));
-        table.row([
-            p.partition.clone(),
-            p.reason.clone(),
-            some(p.records),
-            some(p.late),
-            some(p.duplicates),
-            some(p.conflicts),
-            some(p.moved),
-            p.rows.to_string(),
-            opt(p.added),
-            opt(p.removed),
-            opt(p.changed),
-            checksum,
-        ]);
+        let mut row = vec![p.partition.clone(), p.reason.clone(), some(p.records), some(p.late), some(p.duplicates), some(p.conflicts)];
+        row.extend([some(p.moved), p.rows.to_string()]);
+        row.extend(counts(p).into_iter().map(|n| n.map_or(String::new(), some)));
+        row.push(if p.kept { format!("{checksum} (as it was)") } else { checksum });
+        table.row(row);
     }
     table.text()
 }

@@ -6,7 +6,12 @@ use super::{
     output::{Answer, Table, bytes, count, event_json},
     report::Failure,
 };
-use crate::{manifest::Kind, pipeline::Error, plan::Plan, store};
+use crate::{
+    manifest::{Kind, Mode, WriteMode},
+    pipeline::Error,
+    plan::Plan,
+    store,
+};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
@@ -65,6 +70,14 @@ fn named(mut plan: Value, dataset: &str) -> Value {
     plan
 }
 
+fn write_name(write: WriteMode) -> &'static str {
+    match write {
+        WriteMode::Overwrite => Mode::Overwrite.name(),
+        WriteMode::Merge => Mode::Merge.name(),
+        WriteMode::DeleteInsert => Mode::DeleteInsert.name(),
+    }
+}
+
 /// Returns the window of a plan in one line.
 pub(super) fn window_text(plan: &Plan) -> String {
     let Some(window) = plan.window else { return "nothing is known of any partition".into() };
@@ -88,6 +101,9 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         let (partitions, records) = (count(plan.partition_count(), "partition"), count(plan.records(), "record"));
         text += &format!("{}\n{partitions}, {records} from {} ({}).\n", table.text(), count(plan.files, "raw file"), bytes(plan.bytes));
     }
+    if !plan.ranges.is_empty() {
+        text += &touches(plan);
+    }
     if plan.up_to_date > 0 {
         text += &format!("{} up to date.\n", count(plan.up_to_date, "partition"));
     }
@@ -108,6 +124,25 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
     text
 }
 
+/// What a merge or a delete-insert reads of what is published, and what it leaves. An overwrite replaces its partitions, as ever.
+pub(super) fn touches(plan: &Plan) -> String {
+    let s = plan.standing;
+    let there = format!("{} in {} ({})", count(s.rows, "row"), count(s.partitions as i64, "partition"), bytes(s.bytes));
+    match (plan.write, plan.window) {
+        (WriteMode::Merge, _) => {
+            format!(
+                "Merge: published are {there}. A row with the key of one of the run's is replaced, new keys are added, and all other rows stay.\n"
+            )
+        }
+        (WriteMode::DeleteInsert, Some(w)) => {
+            format!(
+                "Delete-insert: published are {there}. Of these, rows with a time in {w} go and the run's take their place; all other rows stay.\n"
+            )
+        }
+        _ => String::new(),
+    }
+}
+
 /// Returns a plan for programs.
 pub(super) fn plan_json(plan: &Plan) -> Value {
     let ranges: Vec<Value> = plan
@@ -121,5 +156,6 @@ pub(super) fn plan_json(plan: &Plan) -> Value {
     let waiting: Vec<Value> = plan.waiting.iter().map(|w| json!({ "partition": w.partition, "tier": w.tier, "records": w.records })).collect();
     json!({ "kind": plan.kind.name(), "window": plan.window.map(|w| json!({ "start": event_json(w.start()), "end": event_json(w.end()) })),
         "grain": plan.calendar.grain.to_string(), "time_zone": plan.calendar.zone.name(), "input_snapshot": plan.input_snapshot, "ranges": ranges,
-        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting, "gaps": plan.gaps })
+        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting, "gaps": plan.gaps,
+        "write": write_name(plan.write), "standing": plan.standing })
 }

@@ -71,7 +71,7 @@ pub(super) fn verify(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let meter = Meter::new(format!("verify {}", args.run), Unit::Partitions, total);
     let proof = workshop.verify(args.run, &meter)?;
     drop(meter);
-    let json = json!({ "run": proof.run, "proven": proof.failed.is_empty(), "failed": proof.failed, "rerun": object(&proof.rerun),
+    let json = json!({ "run": proof.run, "proven": proof.failed.is_empty(), "note": proof.note, "failed": proof.failed, "rerun": object(&proof.rerun),
         "late": { "landed": proof.late.records, "read": proof.late.counted },
         "others": { "partitions": proof.others.partitions, "files_hashed": proof.others.files, "changed": proof.others.changed } });
     let text = granted(&row.manifest) + &proof_text(&proof);
@@ -95,6 +95,7 @@ fn proof_text(proof: &Proof) -> String {
     let unchanged = format!("{} and {} hashed", count(proof.others.partitions, "partition"), count(proof.others.files, "file"));
     text += &format!("{} All other partitions are unchanged ({unchanged}).\n", mark(others));
     proof.others.changed.iter().for_each(|c| text += &format!("  {c}\n"));
+    proof.note.iter().for_each(|n| text += &format!("Note: {n}.\n"));
     if proof.failed.is_empty() {
         text += &format!("\n{} is proven.\n", proof.run);
     }

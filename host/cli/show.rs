@@ -2,7 +2,7 @@
 
 use super::{
     Context,
-    backfill::partitions_text,
+    backfill::{others_text, partitions_text},
     output::{Answer, Table, bytes, clean, count, facts, ingest_json, millis, or_dash},
     report::Failure,
 };
@@ -10,7 +10,7 @@ use crate::{
     access::Approval,
     catalog::RunRow,
     id::RunId,
-    manifest::{CheckRecord, Kind, Manifest, Timings},
+    manifest::{CheckRecord, Kind, Manifest, Mode, Timings, WriteMode},
 };
 use serde_json::{Value, json};
 
@@ -104,6 +104,25 @@ fn approval_text(a: &Approval) -> String {
     }
 }
 
+/// How far it went, and how it writes where that does not say it.
+fn mode_text(m: &Manifest) -> String {
+    match (m.mode, m.recipe.write.mode()) {
+        (Mode::DryRun | Mode::Stage, WriteMode::Merge) => format!("{} of a merge", m.mode.name()),
+        (Mode::DryRun | Mode::Stage, WriteMode::DeleteInsert) => format!("{} of a delete-insert", m.mode.name()),
+        _ => m.mode.name().into(),
+    }
+}
+
+/// Returns the published rows that a merge or a delete-insert read: they are an input that raw alone does not give.
+fn base_text(m: &Manifest) -> Option<String> {
+    let mut runs: Vec<String> = m.bases.iter().map(|b| b.run.to_string()).collect();
+    runs.sort();
+    runs.dedup();
+    let rows = m.bases.iter().map(|b| b.rows as i64).sum::<i64>();
+    let (rows, partitions) = (count(rows, "row"), count(m.bases.len() as i64, "partition"));
+    (!m.bases.is_empty()).then(|| format!("{rows} of {partitions} at snapshot {}, published by {}", m.base_snapshot, runs.join(", ")))
+}
+
 fn text(row: &RunRow, gone: Option<String>) -> String {
     let (m, r) = (&row.manifest, &row.manifest.recipe);
     let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
@@ -118,7 +137,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Of run", of),
         ("Status", Some(m.status.name().into())),
         ("Error", m.error.clone()),
-        ("Mode", Some(format!("{}, validation {}", m.mode.name(), serde_name(&m.validation)))),
+        ("Mode", Some(format!("{}, validation {}", mode_text(m), serde_name(&m.validation)))),
         ("Operator", Some(m.operator.clone())),
         ("Reason", m.reason.clone()),
         ("Started", Some(row.started.to_string())),
@@ -146,10 +165,12 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ),
         ("Payload read", grants_text(m)),
         ("Approval", m.approval.as_ref().map(approval_text)),
+        ("Read of published", base_text(m)),
         ("Not read", (!m.gaps.is_empty()).then(|| m.gaps.join("; "))),
         ("Replay", gone.map(|g| format!("cannot be replayed: {g}"))),
         ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
         ("Checksum", m.checksum.map(|c| c.to_string())),
+        ("Others", others_text(m).lines().next().map(str::to_owned)),
         (
             "Made by",
             Some(format!("restitch {}, {}, {}, time zones {}", m.versions.restitch, m.versions.engine, m.versions.wit, m.versions.time_zones)),

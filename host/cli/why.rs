@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     catalog::{QueueRow, RunRow},
-    manifest::{Kind, PartitionRecord, Status},
+    manifest::{Kind, Mode, PartitionRecord, Status},
     pipeline::Why,
     query::rows_json,
     time::format_span,
@@ -120,6 +120,8 @@ fn story(run: &RunRow, p: &PartitionRecord) -> String {
     let did = match (m.kind, m.status) {
         (Kind::Rollback, Status::Published) => format!("rolled {} back", m.of_run.map_or("a run".into(), |r| r.to_string())),
         (Kind::Replay, _) => format!("replayed {}", m.of_run.map_or("a run".into(), |r| r.to_string())),
+        (_, Status::Published) if p.kept => format!("came to what was there ({}, {}: {})", m.kind.name(), m.mode.name(), p.reason),
+        (_, Status::Published) if m.mode != Mode::Overwrite => format!("published it ({}, {}: {})", m.kind.name(), m.mode.name(), p.reason),
         (_, Status::Published) => format!("published it ({}: {})", m.kind.name(), p.reason),
         (_, Status::Done) => format!("computed it in a dry run ({}: {})", m.kind.name(), p.reason),
         (_, status) => format!("left it alone: {} ({})", status.name(), m.kind.name()),
@@ -139,6 +141,9 @@ fn story(run: &RunRow, p: &PartitionRecord) -> String {
     text += &format!("\n              {before} → {after}");
     if let (Some(a), Some(r), Some(c)) = (p.added, p.removed, p.changed) {
         text += &format!(": {a} added, {r} removed, {c} changed");
+    }
+    if let (Some(stay), true) = (p.target_only.filter(|n| *n > 0), m.kind != Kind::Rollback) {
+        text += &format!("; {} of before stayed as they were", count(stay as i64, "row"));
     }
     if let Some(checksum) = p.checksum {
         text += &format!("; checksum {}", short(Some(&checksum)));

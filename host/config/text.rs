@@ -97,6 +97,7 @@ struct DatasetText {
     time_zone: Option<Text>,
     #[serde(default)]
     key: Vec<String>,
+    time_column: Option<String>,
     dedup: Option<DedupText>,
     on_row_failure: Option<Text>,
     #[serde(default)]
@@ -525,6 +526,7 @@ impl Reader<'_> {
             grain: self.choice(&Some(d.partition), &grains, Grain::Day)?,
             time_zone,
             key: d.key,
+            time_column: d.time_column,
             dedup,
             checks: d.checks.into_iter().map(|c| self.check(c)).collect::<Result<_, _>>()?,
             limits: self.limits(&d.limits, self.limits(limits, Limits::default())?)?,

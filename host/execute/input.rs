@@ -99,6 +99,11 @@ pub(crate) fn read<'s>(
     if task.large { large(job, layout, hasher, task, timings).map(|i| vec![i]) } else { held(job, layout, hasher, task, timings) }
 }
 
+/// The slices of time that a task reads: whole partitions, or what a window has of them.
+fn windows_of(job: &Job, task: &Task) -> Vec<Window> {
+    task.partitions.iter().map(|p| job.recipe.write.part_of(p.window)).collect()
+}
+
 /// The raw rows of a task's partitions, and of nothing else, filtered.
 struct Filtered<'s> {
     job: &'s Job<'s>,
@@ -111,7 +116,7 @@ struct Filtered<'s> {
 
 impl<'s> Filtered<'s> {
     fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
-        let windows: Vec<_> = task.partitions.iter().map(|p| p.window).collect();
+        let windows = windows_of(job, task);
         let scans: Vec<RawScan> = job.raw.iter().map(|r| r.scan(job.store, columns, windows.clone())).collect();
         Filtered { job, scans: scans.into_iter().peekable(), table: 0, scan_ns: 0, router: Router::new(windows) }
     }
@@ -139,7 +144,7 @@ impl<'s> Filtered<'s> {
 /// Reads all partitions of a task in one pass.
 fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<Vec<PartitionInput<'s>>, Unplaced> {
     let mut filtered = Filtered::new(job, &layout.columns, task);
-    let mut router = Router::new(task.partitions.iter().map(|p| p.window).collect());
+    let mut router = Router::new(windows_of(job, task));
     let mut blocks: Vec<RawBatch> = Vec::new();
     let mut places: Vec<Vec<(u32, u32)>> = vec![Vec::new(); task.partitions.len()];
     let mut counts = vec![Counts::default(); task.partitions.len()];
@@ -165,7 +170,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     };
     let mut inputs = Vec::with_capacity(places.len());
     for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
-        let elsewhere = Elsewhere::of(job, layout.record_id, partition.window);
+        let elsewhere = Elsewhere::of(job, layout.record_id, job.recipe.write.part_of(partition.window));
         elsewhere.leave_out(&mut places, &mut counts, |(b, r)| (&blocks[b as usize], r as usize));
         let arrival = |(b, r): (u32, u32)| -> Arrival {
             let block = &blocks[b as usize];
@@ -235,7 +240,7 @@ const DEDUP_ENTRY_BYTES: u64 = 96;
 /// A partition that does not fit: passes over the key columns find the survivors, a last pass streams them.
 fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<PartitionInput<'s>, Unplaced> {
     let began = Instant::now();
-    let window = task.partitions[0].window;
+    let window = job.recipe.write.part_of(task.partitions[0].window);
     let budget = (job.memory_bytes / 2 / job.workers.max(1)).max(1 << 20) as u64;
     let mut survivors: Option<Vec<u64>> = None;
     let mut counts = Counts::default();

@@ -1,11 +1,16 @@
-//! The output of one partition: collected, sorted by key, checksummed, written to staging.
+//! The output of one partition: collected, sorted by key, put among published rows, checksummed, written to staging.
 //! Never shows a row to a reader. Output larger than memory is sorted on disk.
 
-use super::{ExecuteError, Job, SORT_BYTES_MIN, Unplaced, spill_dir};
+use super::{
+    ExecuteError, Job, SORT_BYTES_MIN, Unplaced,
+    merge::{Merge, Merged, base_rows},
+    spill_dir,
+};
 use crate::{
     checksum::{ContentHash, Encoder},
     datafile::{Writer, Written},
     id::Digest,
+    manifest::Write,
     plan::PlannedPartition,
     query::sort_spilled,
     schema::Field,
@@ -14,11 +19,12 @@ use crate::{
 use arrow::{
     array::{Array, ArrayRef, RecordBatch, StringArray},
     compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, partition, take_record_batch},
+    datatypes::Schema,
 };
 use std::sync::Arc;
 
 /// Rows per written batch.
-const WRITE_ROWS: usize = 8192;
+pub(super) const WRITE_ROWS: usize = 8192;
 
 /// A partition's output, staged.
 pub(crate) struct StagedRows {
@@ -27,7 +33,12 @@ pub(crate) struct StagedRows {
     pub(crate) files: Vec<Written>,
     pub(crate) doubled_keys: u64,
     pub(crate) nulls: Vec<u64>,
+    /// What became of the rows that were published, and of those of the run; none for an overwrite.
+    pub(crate) merged: Option<Merged>,
 }
+
+/// Batches of one partition.
+pub(super) type Batches<'b> = Box<dyn Iterator<Item = Result<RecordBatch, ExecuteError>> + 'b>;
 
 /// Collects the output of one partition.
 pub(crate) struct Collector<'c> {
@@ -67,43 +78,68 @@ impl<'c> Collector<'c> {
     /// Pulls all output, and stages it.
     pub(crate) fn collect(&mut self, pull: &mut dyn FnMut() -> Result<Option<RecordBatch>, ExecuteError>) -> Result<StagedRows, ExecuteError> {
         let budget = (self.job.memory_bytes / 4 / self.job.workers.max(1)).clamp(1 << 20, 1 << 30);
-        let (mut batches, mut bytes) = (Vec::new(), 0);
-        while bytes <= budget {
-            let Some(batch) = pull()? else {
-                self.write_sorted(batches)?;
-                return self.finish();
-            };
-            bytes += batch.get_array_memory_size();
-            batches.push(batch);
+        let output: Batches = Box::new(std::iter::from_fn(|| pull().transpose()));
+        if self.job.recipe.write == Write::Overwrite {
+            for batch in self.sorted(output, budget)? {
+                self.write(&batch?)?;
+            }
+            return self.finish(None);
         }
-        let schema = batches[0].schema();
-        let by: Vec<String> = self.order.iter().map(|i| self.fields[*i].name.clone()).collect();
-        let rest = std::iter::from_fn(|| pull().transpose());
-        let input = Box::new(batches.into_iter().map(Ok).chain(rest));
-        for batch in sort_spilled(schema, input, &by, budget.max(SORT_BYTES_MIN), &spill_dir(self.job)) {
-            let batch = batch.map_err(|e| e.flatten(&self.partition.name))?;
-            self.write(&batch)?;
+        // Both are in one order, so that each is read once and neither is held.
+        let schema = Arc::new(Schema::new(self.fields.iter().map(|f| f.arrow(None).with_nullable(true)).collect::<Vec<_>>()));
+        let output: Batches = Box::new(output.map(|b| {
+            let batch = RecordBatch::try_new(schema.clone(), b?.columns().to_vec());
+            batch.map_err(|source| ExecuteError::Arrow { partition: self.partition.name.clone(), source })
+        }));
+        let output = self.sorted(output, budget / 2)?;
+        let base = self.sorted(base_rows(self.job, self.partition, self.fields), budget / 2)?;
+        let mut merge = Merge::new((&self.job.recipe.write, self.job.recipe.key.len()), self.partition, self.fields, &self.order, base, output)?;
+        for batch in &mut merge {
+            self.write(&batch?)?;
         }
-        self.finish()
+        let merged = merge.merged();
+        drop(merge);
+        self.finish(Some(merged))
     }
 
     fn arrow<T>(&self, result: Result<T, arrow::error::ArrowError>) -> Result<T, ExecuteError> {
         result.map_err(|source| ExecuteError::Arrow { partition: self.partition.name.clone(), source })
     }
 
-    fn write_sorted(&mut self, batches: Vec<RecordBatch>) -> Result<(), ExecuteError> {
-        let Some(first) = batches.first() else { return Ok(()) };
+    /// Returns the rows in the partition's order: sorted in memory, or on disk when they exceed the budget.
+    fn sorted<'b>(&self, mut input: Batches<'b>, budget: usize) -> Result<Batches<'b>, ExecuteError>
+    where
+        'c: 'b,
+    {
+        let (mut batches, mut bytes) = (Vec::new(), 0);
+        while bytes <= budget {
+            let Some(batch) = input.next().transpose()? else { return self.sorted_in_memory(batches) };
+            bytes += batch.get_array_memory_size();
+            batches.push(batch);
+        }
+        let schema = batches[0].schema();
+        let by: Vec<String> = self.order.iter().map(|i| self.fields[*i].name.clone()).collect();
+        let rest = Box::new(batches.into_iter().map(Ok).chain(input));
+        let partition = self.partition;
+        let sorted = sort_spilled(schema, rest, &by, budget.max(SORT_BYTES_MIN), &spill_dir(self.job));
+        Ok(Box::new(sorted.map(|batch| batch.map_err(|e| e.flatten(&partition.name)))))
+    }
+
+    fn sorted_in_memory<'b>(&self, batches: Vec<RecordBatch>) -> Result<Batches<'b>, ExecuteError>
+    where
+        'c: 'b,
+    {
+        let Some(first) = batches.first() else { return Ok(Box::new(std::iter::empty())) };
         let all = if batches.len() == 1 { first.clone() } else { self.arrow(concat_batches(&first.schema(), &batches))? };
         drop(batches);
         let options = Some(SortOptions { descending: false, nulls_first: true });
         let columns: Vec<SortColumn> = self.order.iter().map(|i| SortColumn { values: all.column(*i).clone(), options }).collect();
         let order = self.arrow(lexsort_to_indices(&columns, None))?;
-        for start in (0..order.len()).step_by(WRITE_ROWS) {
+        let partition = self.partition;
+        Ok(Box::new((0..order.len()).step_by(WRITE_ROWS).map(move |start| {
             let chunk = order.slice(start, WRITE_ROWS.min(order.len() - start));
-            let batch = self.arrow(take_record_batch(&all, &chunk))?;
-            self.write(&batch)?;
-        }
-        Ok(())
+            take_record_batch(&all, &chunk).map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })
+        })))
     }
 
     /// Takes the next rows in key order.
@@ -158,7 +194,7 @@ impl<'c> Collector<'c> {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<StagedRows, ExecuteError> {
+    fn finish(&mut self, merged: Option<Merged>) -> Result<StagedRows, ExecuteError> {
         let mut files = Vec::new();
         if let Some(writer) = self.writer.take() {
             let mut written = writer.finish()?;
@@ -166,7 +202,14 @@ impl<'c> Collector<'c> {
             files.push(written);
         }
         let hash = std::mem::replace(&mut self.hash, ContentHash::new(&[]));
-        Ok(StagedRows { rows: self.rows, checksum: hash.finish(), files, doubled_keys: self.doubled_keys, nulls: std::mem::take(&mut self.nulls) })
+        Ok(StagedRows {
+            rows: self.rows,
+            checksum: hash.finish(),
+            files,
+            doubled_keys: self.doubled_keys,
+            nulls: std::mem::take(&mut self.nulls),
+            merged,
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Plans that bind: made from a request, and carried out later from a file exactly as they are, or refused.
 //! Never plans anew: what moved since is shown, and nothing is done.
 
-use super::{Error, RunRequest, RunResult, Workshop, grant, prove::without_checks, run::fit};
+use super::{Error, RunRequest, RunResult, Workshop, grant, modes, prove::without_checks, run::fit};
 use crate::{
     access,
     catalog::{CatalogError, RunRow},
@@ -45,6 +45,7 @@ impl Workshop {
         let now = self.options.clock.now();
         let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
         recipe.filter = request.filter.clone();
+        recipe.write = modes::write(request, &dataset, plan.window);
         recipe.follows = moves::follows(&self.project, &dataset);
         let mut grants = Vec::new();
         if !plan.ranges.is_empty() {
@@ -62,7 +63,7 @@ impl Workshop {
             asked: [&request.start, &request.end].into_iter().flatten().cloned().collect(),
             window: None,
             only: request.only,
-            mode: request.mode,
+            mode: request.whole_mode(),
             validation: request.validation,
             reason: request.reason.clone(),
             partitions: 0,
@@ -71,6 +72,7 @@ impl Workshop {
             bytes: 0,
             ranges: Vec::new(),
             standing: Vec::new(),
+            standing_rows: Default::default(),
             waiting: Vec::new(),
             up_to_date: 0,
             base_snapshot: base,

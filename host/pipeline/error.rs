@@ -166,6 +166,9 @@ pub enum Error {
     /// Raw that a run was computed from is gone.
     #[error("run {run} cannot be computed again: {dropped}")]
     RawGone { run: RunId, dropped: Box<Dropped> },
+    /// Published rows that a run read are gone.
+    #[error("run {run} cannot be computed again: it read rows of partition {partition} that {of} had published, and {what}")]
+    BaseGone { run: RunId, of: RunId, partition: String, what: String },
     /// Raw was removed while a run was getting ready to read it.
     #[error("raw of {source_name} was removed after this run was planned ({})", removed.reason)]
     RawMoved { source_name: String, removed: Box<Removed> },
@@ -214,14 +217,18 @@ impl Error {
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
                 ErrorKind::Usage
             }
-            Error::Query(QueryError::Sql { .. }) | Error::RawGone { .. } | Error::Expired { .. } | Error::NotUndoable { .. } => ErrorKind::Usage,
+            Error::Query(QueryError::Sql { .. })
+            | Error::RawGone { .. }
+            | Error::BaseGone { .. }
+            | Error::Expired { .. }
+            | Error::NotUndoable { .. } => ErrorKind::Usage,
             Error::Reparse(e) => reparse_kind(e),
             Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
             Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
-            Error::Execute(ExecuteError::Duplicates { .. })
+            Error::Execute(ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. })
             | Error::Rejected { .. }
             | Error::Unhealthy { .. }
             | Error::Unproven { .. }
@@ -322,7 +329,7 @@ impl Error {
                 [] => format!("approvers in restitch.toml names nobody else; `restitch discard {run}` throws it away"),
                 names => format!("`restitch approve {run} --reason TEXT` publishes it, given by {}", names.join(" or ")),
             }),
-            Error::RawGone { .. } => text("what it published stays readable; its manifest and checksums are kept"),
+            Error::RawGone { .. } | Error::BaseGone { .. } => text("what it published stays readable; its manifest and checksums are kept"),
             Error::RawMoved { .. } => text("plan and run again"),
             Error::Expired { .. } => text("`restitch query \"SELECT snapshot_id FROM ducklake_snapshot\"` lists those that can be read"),
             Error::Gc(GcError::Changed) => text("run gc again, and look again"),
@@ -402,7 +409,9 @@ fn listed(changes: &[String]) -> String {
 
 fn window_hint(e: &WindowError) -> Option<String> {
     match e {
-        WindowError::Unaligned { whole: (first, last), .. } => Some(format!("whole partitions are swapped: --start {first} --end {last}")),
+        WindowError::Unaligned { whole: (first, last), .. } => Some(format!(
+            "whole partitions are swapped: --start {first} --end {last}; for just this window: `restitch backfill … --mode delete-insert`"
+        )),
         WindowError::Reversed { .. } => Some("dates are inclusive, so --start and --end may be the same day".into()),
         _ => None,
     }

@@ -144,6 +144,7 @@ partition = "day"
             only: None,
             transform: None,
             mode: Mode::Overwrite,
+            write: Default::default(),
             validation: Validation::Block,
             filter: None,
             snapshot: None,

@@ -3,12 +3,12 @@
 
 use super::{Error, Workshop, doctor::with_sound_input, run::compute};
 use crate::{
-    catalog::{CatalogError, StateWrite},
+    catalog::{CatalogError, SLOT_US, StateWrite},
     config::{Dataset, TransformRef},
     execute::{Computed, Progress},
     gc,
     id::{Digest, RunId, SnapshotId},
-    manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, checksum_of},
+    manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, WriteMode, checksum_of},
     plan::{PlannedPartition, Reason, records_by_partition},
     publish::PublishError,
     schema::PARTITION,
@@ -87,6 +87,8 @@ pub struct Proof {
     pub late: LateProof,
     /// Third: all other partitions are unchanged. The run's own files, where they still stand, are hashed as well.
     pub others: OthersProof,
+    /// What the first proof stands on beside raw: published rows that the run read.
+    pub note: Option<String>,
     /// What is not proven, in words; empty if all is.
     pub failed: Vec<String>,
 }
@@ -112,6 +114,7 @@ impl Workshop {
             of_run: Some(run),
             plan_digest: None,
             published_snapshot: None,
+            others: None,
             partitions: planned,
             checks: Vec::new(),
             checksum: None,
@@ -160,6 +163,7 @@ impl Workshop {
         if let Some(dropped) = self.catalog.read(|v| gc::missing_raw(&v, &old))? {
             return Err(Error::RawGone { run, dropped: Box::new(dropped) });
         }
+        self.check_bases(&old)?;
         Ok(old)
     }
 
@@ -173,7 +177,7 @@ impl Workshop {
         let hull = Window::new(first.window.start(), last.window.end())?;
         let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, hull, false)?;
         let limits = (self.options.memory_bytes, self.options.workers);
-        let work = || compute(&self.store, &prepared, &partitions, &records, None, &staging(owner), limits, progress);
+        let work = || compute(&self.store, &prepared, &partitions, (&records, &old.bases), None, &staging(owner), limits, progress);
         with_sound_input(&self.store, &prepared.files, work)
     }
 
@@ -205,20 +209,22 @@ impl Workshop {
             failed.push(format!("{} late records were landed for these partitions, {} were read", late.records, late.counted));
         }
         failed.extend(others.changed.iter().cloned());
-        Ok(Proof { run, rerun, late, others, failed })
+        Ok(Proof { run, rerun, late, others, note: base_note(&old), failed })
     }
 
     /// What the ingests counted, against what the rerun read: two independent counts.
     fn late_proof(&mut self, old: &Manifest, computed: &[Computed]) -> Result<LateProof, Error> {
         let recipe = &old.recipe;
         let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
-        let mut windows: Vec<Window> = planned(old)?.into_iter().map(|p| p.window).collect();
+        let mut windows: Vec<Window> = planned(old)?.into_iter().map(|p| recipe.write.part_of(p.window)).collect();
+        // Ingests count by quarters of an hour; a window that cuts one cannot be compared with them.
+        let cut = windows.iter().any(|w| w.start().0 % SLOT_US != 0 || w.end().0 % SLOT_US != 0) && recipe.write.mode() == WriteMode::DeleteInsert;
         windows.sort();
         let mut router = crate::raw::Router::new(windows);
         let landed = slots.iter().filter(|s| router.find(s.start).is_some()).map(|s| s.late as u64).sum();
         let read = computed.iter().map(|c| c.record.late).sum();
         // A filter leaves records out on purpose: then only what it let through can be compared with itself.
-        let records = if recipe.filter.is_some() { read } else { landed };
+        let records = if recipe.filter.is_some() || cut { read } else { landed };
         Ok(LateProof { records, counted: read })
     }
 
@@ -290,6 +296,15 @@ fn recut_note(old: &Manifest, now: &str) -> Option<String> {
     })
 }
 
+/// A merge of rows that were published is no function of raw alone.
+fn base_note(old: &Manifest) -> Option<String> {
+    let runs: std::collections::BTreeSet<RunId> = old.bases.iter().map(|b| b.run).collect();
+    let names = runs.iter().map(RunId::to_string).collect::<Vec<_>>().join(", ");
+    (!runs.is_empty()).then(|| {
+        format!("the rerun read rows that {names} had published, by their pinned hashes, as well as raw: it proves what this run made of them, not how they came about")
+    })
+}
+
 /// The dataset that a recipe describes: a replay measures nothing but checksums.
 pub(super) fn without_checks(r: &Recipe) -> Result<Dataset, Error> {
     Ok(Dataset {
@@ -301,6 +316,7 @@ pub(super) fn without_checks(r: &Recipe) -> Result<Dataset, Error> {
         grain: r.grain,
         time_zone: r.time_zone,
         key: r.key.clone(),
+        time_column: None,
         dedup: r.dedup.clone(),
         checks: Vec::new(),
         limits: r.limits,

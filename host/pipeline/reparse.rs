@@ -97,6 +97,8 @@ impl Workshop {
             approval: None,
             gaps: Vec::new(),
             error: None,
+            bases: Vec::new(),
+            others: None,
             reparse: None,
         })
     }

@@ -1,7 +1,7 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop, approve, doctor::with_sound_input, grant, prove::without_checks};
+use super::{Error, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks};
 use crate::{
     access::Approval,
     catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
@@ -10,9 +10,9 @@ use crate::{
     datafile::Written,
     execute::{self, Job, Progress, cut, execute, output_fields, read_lookup},
     id::{Digest, RunId, SnapshotId},
-    manifest::{InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, checksum_of},
+    manifest::{BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, WriteMode, checksum_of},
     moves::{self, Moved},
-    plan::{BoundPlan, Plan, PlannedPartition, Reason, records_by_partition},
+    plan::{BoundPlan, Plan, PlannedPartition, Reason, records_by_partition, unsettled},
     publish::{self, PublishError},
     query::{Aggregate, Filter},
     raw::RawInput,
@@ -22,7 +22,10 @@ use crate::{
     transform::{CONTRACT, Descriptor, Transform},
     window::Window,
 };
-use std::{collections::BTreeMap, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Instant,
+};
 
 /// What a run is asked.
 #[derive(Clone, Debug)]
@@ -39,8 +42,10 @@ pub struct RunRequest {
     pub only: Option<Reason>,
     /// Instead of the declared transform.
     pub transform: Option<TransformRef>,
-    /// How far it goes.
+    /// How far it goes, and how it writes.
     pub mode: Mode,
+    /// How a dry run or a staged run would write; else `mode` says it.
+    pub write: WriteMode,
     /// What failed checks do.
     pub validation: Validation,
     /// SQL condition on input records.
@@ -137,11 +142,20 @@ impl Workshop {
         let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.covers(p.window.start())).cloned().collect();
         let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
         let asked = self.admit(&dataset.name, bound.mode, &windows, &facts)?;
+        let unsettled = unsettled(&facts);
         let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
         let rules = self.project.dataset(&dataset.name)?.access.clone();
         manifest.approval = asked.map(|why| Approval::ask(why, &rules, self.options.clock.now()));
-        let done = Attempt { workshop: self, dataset: &dataset, prepared: &prepared, partitions: &partitions, records: &records, prior: &prior }
-            .go(&mut manifest, progress);
+        let attempt = Attempt {
+            workshop: self,
+            dataset: &dataset,
+            prepared: &prepared,
+            partitions: &partitions,
+            records: &records,
+            prior: &prior,
+            unsettled: &unsettled,
+        };
+        let done = attempt.go(&mut manifest, progress);
         manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
         let ended = self.end(manifest, done);
         // Only now: a run that says running and has no claim is taken for dead.
@@ -247,7 +261,7 @@ impl Workshop {
         partitions: &[PlannedPartition],
         gaps: Vec<String>,
     ) -> Result<(Manifest, Claim), Error> {
-        let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
+        let windows: Vec<Window> = partitions.iter().map(|p| prepared.recipe.write.part_of(p.window)).collect();
         let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
         let versions = self.versions()?;
         let started = self.options.clock.now();
@@ -286,6 +300,8 @@ impl Workshop {
             log: Vec::new(),
             error: None,
             reparse: None,
+            bases: Vec::new(),
+            others: None,
         };
         self.new_run(started, manifest)
     }
@@ -378,6 +394,7 @@ struct Attempt<'a> {
     partitions: &'a [PlannedPartition],
     records: &'a BTreeMap<EventTime, i64>,
     prior: &'a [PublishedRow],
+    unsettled: &'a BTreeSet<EventTime>,
 }
 
 impl Attempt<'_> {
@@ -391,6 +408,8 @@ impl Attempt<'_> {
             }
         }
         let (target, published) = self.workshop.catalog.read(|v| target(&v, &self.dataset.name, &output, base))?;
+        modes::refuse_lost_columns(&self.prepared.recipe, published.as_ref(), &output)?;
+        manifest.bases = self.workshop.bases(&self.prepared.recipe, published.as_ref(), base, self.partitions, self.prior)?;
         let folder = staging(&manifest.run.to_string());
         let options = &self.workshop.options;
         let work = || {
@@ -398,7 +417,7 @@ impl Attempt<'_> {
                 &self.workshop.store,
                 self.prepared,
                 self.partitions,
-                self.records,
+                (self.records, &manifest.bases),
                 Some(&target),
                 &folder,
                 (options.memory_bytes, options.workers),
@@ -427,12 +446,13 @@ impl Attempt<'_> {
     /// Rejects, keeps nothing, stages, or publishes.
     fn conclude(self, manifest: &mut Manifest, checked: Checked, output: &[Field]) -> Result<(), Error> {
         let failed: Vec<String> = checked.failures().map(|c| c.name.clone()).collect();
-        let Checked { partitions, files, checks, log } = checked;
+        let Checked { partitions, mut files, checks, log } = checked;
         (manifest.partitions, manifest.checks, manifest.log) = (partitions, checks, log);
-        for p in &mut manifest.partitions {
-            p.input_snapshot = Some(manifest.recipe.input_snapshot);
-            p.transform_digest = Some(manifest.recipe.transform_digest);
-        }
+        let prior = self.prior.iter().map(|p| (p.window.start().0, p)).collect();
+        let settling = modes::Settling { recipe: &manifest.recipe, prior, unsettled: self.unsettled };
+        manifest.partitions.iter_mut().for_each(|p| settling.settle(p));
+        let kept = modes::keep_equal(&manifest.recipe, &manifest.bases, &mut manifest.partitions);
+        files.retain(|f| f.file.partition.as_ref().is_none_or(|p| !kept.contains(p)));
         manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
         let blocked = !failed.is_empty() && manifest.validation == Validation::Block;
         let store = self.workshop.store.clone();
@@ -457,7 +477,7 @@ impl Attempt<'_> {
 }
 
 fn record_staged(manifest: &mut Manifest, files: &[Written]) {
-    for p in &mut manifest.partitions {
+    for p in manifest.partitions.iter_mut().filter(|p| !p.kept) {
         let own = files.iter().filter(|f| f.file.partition.as_ref() == Some(&p.partition));
         p.files = own
             .map(|f| crate::manifest::FileRecord { path: f.path.clone(), rows: f.file.rows as u64, bytes: f.file.bytes as u64, digest: f.digest })
@@ -471,7 +491,7 @@ pub(super) fn compute(
     store: &Store,
     prepared: &Prepared,
     partitions: &[PlannedPartition],
-    records: &BTreeMap<EventTime, i64>,
+    (records, bases): (&BTreeMap<EventTime, i64>, &[BaseRecord]),
     target: Option<&Table>,
     folder: &str,
     (memory_bytes, workers): (usize, usize),
@@ -479,8 +499,10 @@ pub(super) fn compute(
 ) -> Result<(Vec<execute::Computed>, Timings), Error> {
     store.create_dir(folder)?;
     let expected = partitions.iter().map(|p| (p.clone(), records.get(&p.window.start()).copied().unwrap_or(0) as u64));
+    let bases: BTreeMap<&str, &BaseRecord> = bases.iter().map(|b| (b.partition.as_str(), b)).collect();
     let job = Job {
         store,
+        bases: &bases,
         recipe: &prepared.recipe,
         transform: &prepared.transform,
         raw: &prepared.raw,
@@ -538,6 +560,7 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
             return Err(refuse(format!("the key column {key:?} is not in the output"), hint));
         }
     }
+    modes::fit(d, recipe).map_err(|(p, h)| refuse(p, h))?;
     for source in &dataset.inputs {
         fit_input(project.source(source)?, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
     }

@@ -2,7 +2,7 @@
 //! Never looks at a clock or a catalog: whoever carries it out compares it with the ground, and refuses if that moved.
 //! `pipeline` makes one for every run; `plan -o` writes it, `apply` reads it.
 
-use super::{Plan, PlannedRange, Reason, Waiting};
+use super::{Plan, PlannedRange, Reason, StandingRows, Waiting};
 use crate::{
     catalog::PublishedRow,
     id::{Digest, RunId, SnapshotId},
@@ -54,6 +54,9 @@ pub struct BoundPlan {
     pub ranges: Vec<BoundRange>,
     /// What stands published in these partitions, in order of time: publishing compares with it.
     pub standing: Vec<Standing>,
+    /// How much that is.
+    #[serde(default)]
+    pub standing_rows: StandingRows,
     /// Partitions that late records wait for and that it leaves alone.
     pub waiting: Vec<BoundWaiting>,
     /// Partitions in the window that need nothing.
@@ -172,7 +175,7 @@ impl BoundPlan {
         self.ranges = plan.ranges.iter().map(range).collect();
         let waits = |w: &Waiting| BoundWaiting { partition: w.partition.clone(), tier: w.tier.clone(), records: w.records };
         (self.waiting, self.up_to_date) = (plan.waiting.iter().map(waits).collect(), plan.up_to_date);
-        (self.standing, self.gaps) = (standing(plan, published), plan.gaps.clone());
+        (self.standing, self.standing_rows, self.gaps) = (standing(plan, published), plan.standing, plan.gaps.clone());
         self
     }
 
@@ -204,6 +207,8 @@ impl BoundPlan {
             files: self.files,
             bytes: self.bytes,
             gaps: self.gaps.clone(),
+            write: self.recipe.write.mode(),
+            standing: self.standing_rows,
         };
         let counted = plan.partitions().count() as u64;
         if counted != self.partitions || counted != plan.partition_count() {
