@@ -3,7 +3,7 @@
 
 use crate::{
     access::Approval,
-    config::{Dataset, Dedup, Limits, Source},
+    config::{Dataset, Dedup, Limits, MaxRejects, Source},
     id::{Digest, RunId, SnapshotId},
     window::{Calendar, Grain},
 };
@@ -150,6 +150,9 @@ pub struct Recipe {
     pub seed: u64,
     /// Bounds on the transform.
     pub limits: Limits,
+    /// How many records of a partition may be put in quarantine when the transform fails on them; `None`: one fails the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<MaxRejects>,
 }
 
 impl Recipe {
@@ -172,6 +175,7 @@ impl Recipe {
             as_of_us,
             seed,
             limits: dataset.limits,
+            quarantine: dataset.quarantine,
         }
     }
 
@@ -194,6 +198,7 @@ impl Recipe {
             as_of_us,
             seed: 0,
             limits: Limits::default(),
+            quarantine: None,
         }
     }
 
@@ -351,6 +356,9 @@ pub struct PartitionRecord {
     /// Records left out because their id has a record in another partition that counts.
     #[serde(default)]
     pub moved: u64,
+    /// Records left out because the transform fails on them, in arrival order. A replay leaves out the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantined: Vec<Quarantined>,
     /// Checksum of the records that the transform got, in order.
     pub input_checksum: Option<Digest>,
     /// Rows written.
@@ -378,6 +386,27 @@ pub struct PartitionRecord {
     /// The staged or published files.
     #[serde(default)]
     pub files: Vec<FileRecord>,
+}
+
+/// A record that a partition was computed without, because the transform fails on it. It stays in its raw table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Its source.
+    pub source: String,
+    /// Its id.
+    pub record_id: String,
+    /// The ingest that landed it; with `seq` its place in the order of arrival.
+    pub snapshot: SnapshotId,
+    /// Its place in that ingest, from 0.
+    pub seq: i64,
+    /// When it happened, in UTC microseconds.
+    pub event_us: i64,
+    /// The file it came from, as named at ingest.
+    pub file: String,
+    /// Line (JSON Lines, CSV) or row (Parquet) in that file, from 1.
+    pub offset: i64,
+    /// What the transform, or the sandbox, said of it.
+    pub reason: String,
 }
 
 /// A file of a partition.

@@ -26,7 +26,7 @@ pub use why::Why;
 use crate::{
     access,
     catalog::{Catalog, CatalogError, Dropped, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
-    config::{ConfigError, Dataset, MaxRejects, Project, Source, TransformRef},
+    config::{ConfigError, Dataset, Limits, MaxRejects, Project, Source, TransformRef},
     decode,
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
@@ -81,6 +81,8 @@ pub struct Workshop {
     store: Store,
     catalog: Catalog,
     engine: OnceCell<Engine>,
+    /// The same, for transforms whose instructions are counted.
+    metered: OnceCell<Engine>,
 }
 
 /// A partition with its state, as `status` shows it.
@@ -199,7 +201,7 @@ impl Workshop {
         }
         let mut catalog = Catalog::open(&store)?;
         let findings = recover::recover(&store, &mut catalog, options.clock.now())?;
-        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new() })
+        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new(), metered: OnceCell::new() })
     }
 
     /// Lands files in the raw table of a source.
@@ -245,11 +247,17 @@ impl Workshop {
     }
 
     fn engine(&self) -> Result<&Engine, Error> {
-        if self.engine.get().is_none() {
-            let engine = Engine::new(Cache::User).map_err(|source| Error::Component { file: "the engine".into(), source })?;
-            self.engine.set(engine).ok();
+        self.engine_for(&Limits::default())
+    }
+
+    /// Returns the engine that holds a transform to `limits`.
+    fn engine_for(&self, limits: &Limits) -> Result<&Engine, Error> {
+        let cell = if limits.fuel_max.is_some() { &self.metered } else { &self.engine };
+        if cell.get().is_none() {
+            let engine = if limits.fuel_max.is_some() { Engine::metered(Cache::User) } else { Engine::new(Cache::User) };
+            cell.set(engine.map_err(|source| Error::Component { file: "the engine".into(), source })?).ok();
         }
-        Ok(self.engine.get().expect("BUG: it was set"))
+        Ok(cell.get().expect("BUG: it was set"))
     }
 
     /// Registers a component as name@version, for ever.
@@ -303,15 +311,15 @@ impl Workshop {
         })
     }
 
-    /// Loads pinned bytes, which are checked against their hash.
-    fn load(&self, digest: Digest) -> Result<Transform, Error> {
+    /// Loads pinned bytes, which are checked against their hash, to run under `limits`.
+    fn load(&self, digest: Digest, limits: &Limits) -> Result<Transform, Error> {
         let path = component_path(digest);
         let bytes = self.store.read(&path)?;
         let found = Digest::of(&bytes);
         if found != digest {
             return Err(Error::Damaged { path, found, recorded: digest });
         }
-        self.engine()?.load(&bytes).map_err(|source| Error::Component { file: path, source })
+        self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file: path, source })
     }
 
     /// Returns what is known of a dataset at one snapshot.

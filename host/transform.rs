@@ -268,6 +268,12 @@ pub enum TransformError {
         /// The limit.
         limit_bytes: u64,
     },
+    /// It executes more than it may.
+    #[error("it executed more than {limit} instructions (limits.fuel)")]
+    Fuel {
+        /// The limit.
+        limit: u64,
+    },
     /// It died.
     #[error("it died: {message}")]
     Trap {
@@ -353,6 +359,7 @@ impl TransformError {
             }
             TransformError::Memory { .. } => "raise limits.memory of the dataset, or let the transform keep less".into(),
             TransformError::Time { .. } => "raise limits.time of the dataset, or choose shorter partitions".into(),
+            TransformError::Fuel { .. } => "raise limits.fuel of the dataset, or choose shorter partitions".into(),
             TransformError::Output { .. } => "raise limits.output of the dataset, or choose shorter partitions".into(),
             _ => return None,
         })

@@ -18,13 +18,14 @@ use std::{
 };
 
 /// Folder under plugins/, and the file it is committed as.
-const GUESTS: [(&str, &str); 7] = [
+const GUESTS: [(&str, &str); 8] = [
     ("rust/customer-totals", "customer-totals-1.0.0.wasm"),
     ("rust/customer-totals-1-1", "customer-totals-1.1.0.wasm"),
     ("rust/clean-orders", "clean-orders-1.0.0.wasm"),
     ("rust/enrich-orders", "enrich-orders-1.0.0.wasm"),
     ("rust/quake-stats", "quake-stats-1.0.0.wasm"),
     ("misbehave", "misbehave-1.0.0.wasm"),
+    ("misbehave-rows", "misbehave-rows-1.0.0.wasm"),
     ("misbehave-sockets", "misbehave-sockets-1.0.0.wasm"),
 ];
 
@@ -185,7 +186,7 @@ fn misbehave(how: &str, limits: &Limits) -> Result<Vec<String>, TransformError> 
 }
 
 /// Small enough that every bomb goes off soon.
-const TIGHT: Limits = Limits { memory_bytes_max: 64 << 20, time_ms_max: 300, output_bytes_max: 8 << 20, log_bytes_max: 4 << 10 };
+const TIGHT: Limits = Limits { memory_bytes_max: 64 << 20, time_ms_max: 300, output_bytes_max: 8 << 20, log_bytes_max: 4 << 10, fuel_max: None };
 
 #[test]
 fn every_limit_ends_a_bomb_and_names_its_key() {
@@ -208,7 +209,7 @@ fn every_limit_ends_a_bomb_and_names_its_key() {
 
 #[test]
 fn a_batch_larger_than_the_output_limit_is_not_lifted() {
-    let limits = Limits { memory_bytes_max: 1 << 30, time_ms_max: 60_000, output_bytes_max: 1 << 20, log_bytes_max: 0 };
+    let limits = Limits { memory_bytes_max: 1 << 30, time_ms_max: 60_000, output_bytes_max: 1 << 20, log_bytes_max: 0, fuel_max: None };
     let error = misbehave("huge-batch", &limits).unwrap_err();
     assert!(matches!(error, TransformError::Output { limit_bytes: 1_048_576 }), "{error}");
 }
