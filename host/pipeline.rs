@@ -96,6 +96,8 @@ pub struct PartitionState {
     pub dirty: bool,
     /// Why it is stale, if it is.
     pub stale: Option<Staleness>,
+    /// How many records it was computed without, because the transform fails on them.
+    pub quarantined: u64,
 }
 
 /// What `status` says of a dataset.
@@ -559,7 +561,10 @@ impl Workshop {
                 &facts,
                 &Request { kind: Kind::Run, window: None, only: None, frozen_before: d.access.frozen_before, partitions_max: None, bytes_max: None },
             )?;
-            datasets.push(dataset_status(&d, &facts, built.partition_count(), registered.is_ok()));
+            let mut status = dataset_status(&d, &facts, built.partition_count(), registered.is_ok());
+            let counts = self.catalog.read(|v| v.quarantine_counts(&d.name))?;
+            status.partitions.iter_mut().for_each(|p| p.quarantined = counts.get(&p.published.partition).copied().unwrap_or(0));
+            datasets.push(status);
         }
         Ok((sources, datasets))
     }
@@ -697,7 +702,7 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) 
     let stale = stale(facts).into_iter().filter(|(_, why)| registered || *why == Staleness::Upstream).collect::<HashMap<_, _>>();
     let partition = |p: &PublishedRow| {
         let start = p.window.start();
-        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).copied() }
+        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).copied(), quarantined: 0 }
     };
     let partitions = facts.published.iter().map(partition).collect();
     let (inputs, stand) = (facts.inputs.clone(), facts.stand);

@@ -15,6 +15,7 @@ mod main_job;
 mod masks;
 mod order;
 mod publication_cases;
+mod quarantine;
 mod reparse;
 mod retention;
 mod saved_plans;

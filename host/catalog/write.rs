@@ -92,8 +92,19 @@ pub trait StateWrite {
             ])?;
             for q in &p.quarantined {
                 let (run, dataset) = (m.run.0, &m.recipe.dataset);
-                insert_quarantined
-                    .execute(params![run, dataset, p.partition, q.source, q.record_id, q.snapshot.0, q.seq, q.event_us, q.file, q.offset, q.reason])?;
+                insert_quarantined.execute(params![
+                    run,
+                    dataset,
+                    p.partition,
+                    q.source,
+                    q.record_id,
+                    q.snapshot.0,
+                    q.seq,
+                    q.event_us,
+                    q.file,
+                    q.offset,
+                    q.reason
+                ])?;
             }
             for f in &p.files {
                 insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;

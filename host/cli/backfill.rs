@@ -7,7 +7,7 @@ use super::{
     plan::{plan_json, plan_text, window_text},
     progress::{Meter, Unit},
     report::Failure,
-    show::{checks_text, manifest_json},
+    show::{checks_text, manifest_json, quarantine_text},
 };
 use crate::{
     config::TransformRef,
@@ -199,6 +199,7 @@ pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop:
 /// Returns what a run did, for people.
 pub(super) fn result_text(m: &Manifest) -> String {
     let mut text = partitions_text(m);
+    text += &quarantine_text(m);
     if !m.checks.is_empty() {
         text += &format!("\n{}", checks_text(&m.checks));
     }
@@ -229,6 +230,7 @@ pub(super) fn partitions_text(m: &Manifest) -> String {
         ">duplicates",
         ">conflicts",
         ">moved",
+        ">quarantined",
         ">rows",
         ">added",
         ">removed",
@@ -247,6 +249,7 @@ pub(super) fn partitions_text(m: &Manifest) -> String {
             some(p.duplicates),
             some(p.conflicts),
             some(p.moved),
+            some(p.quarantined.len() as u64),
             p.rows.to_string(),
             opt(p.added),
             opt(p.removed),

@@ -247,11 +247,9 @@ impl Error {
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
             Error::Component { source, .. } => source.hint(),
             Error::Execute(ExecuteError::Transform { source, .. } | ExecuteError::Blameless { source, .. }) => source.hint(),
-            Error::Execute(ExecuteError::TooManyQuarantined(refused)) => Some(format!(
-                "max_quarantined of [dataset.{}] raises the bound; the first are\n{}",
-                refused.dataset,
-                refused.first.join("\n")
-            )),
+            Error::Execute(ExecuteError::TooManyQuarantined(refused)) => {
+                Some(format!("max_quarantined of [dataset.{}] raises the bound; the first are\n{}", refused.dataset, refused.first.join("\n")))
+            }
             Error::Execute(ExecuteError::Nulls(nulls)) => {
                 let (start, end) = nulls.window.map_or(("TIME".into(), "TIME".into()), |w| w.bounds_text());
                 let command = |s: &String| format!("`restitch ingest {s} --reparse --start {start} --end {end}`");
