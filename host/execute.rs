@@ -379,7 +379,7 @@ impl<'w> Worker<'w> {
             search.spent += began.elapsed();
             let (record, reason) = search.culprit(self, &left_out, &feed, error)?;
             left_out.insert(record, reason);
-            if max.is_some_and(|max| max.exceeded(left_out.len() as u64, of)) || search.spent > search.patience(self) {
+            if max.is_some_and(|max| max.exceeded(left_out.len() as u64, of)) {
                 return Err(quarantine::too_many(job, self.layout, partition, &left_out, of));
             }
             input = search.input(self, &left_out)?;

@@ -592,7 +592,7 @@ fn rows_that_hang_or_fail_are_put_in_quarantine_and_the_rest_is_published() {
         text.replace("[dataset.daily]", columns)
     };
     let rule = |max: &str| {
-        let limits = "limits = { memory = \"16MiB\", output = \"4MiB\", fuel = 2000000 }";
+        let limits = "limits = { memory = \"64MiB\", output = \"256KiB\", fuel = 5000000 }";
         format!("on_row_failure = \"quarantine\"\nmax_quarantined = \"{max}\"\n{limits}\nchecks = [{{ kind = \"row_count\", min = 1 }}]")
     };
     let lab = Lab::new(&declared(&toml).replace("checks = []", &rule("6")));
@@ -602,7 +602,7 @@ fn rows_that_hang_or_fail_are_put_in_quarantine_and_the_rest_is_published() {
     // Two rows with one key are caught before anything is published, whatever is in quarantine.
     let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
     assert!(matches!(&e, Error::Rejected { failed, .. } if failed == &["key"]), "{}", chain(&e));
-    let request = || RunRequest { filter: Some("\"do\" <> 'extra'".into()), ..Lab::request(Kind::Run, None) };
+    let request = || RunRequest { filter: Some("\"do\" <> 'extra'".into()), ..Lab::request(Kind::Backfill, Some(("2025-10-21", "2025-10-21"))) };
     let m = lab.go(request()).manifest.unwrap();
     let day = &m.partitions[0];
     let ids: Vec<&str> = day.quarantined.iter().map(|q| q.record_id.as_str()).collect();
@@ -613,14 +613,13 @@ fn rows_that_hang_or_fail_are_put_in_quarantine_and_the_rest_is_published() {
     assert_eq!((day.records, day.rows), (11, 5));
     assert_eq!(lab.rows("select id from daily order by 1"), ["w0", "w11", "w7", "w8", "w9"]);
     // A clock or randomness that it asks for does not differ: two runs have one checksum.
-    let again = lab.go(RunRequest { kind: Kind::Backfill, start: Some("2025-10-21".into()), end: Some("2025-10-21".into()), ..request() });
+    let again = lab.go(request());
     assert_eq!(again.manifest.unwrap().checksum, m.checksum);
     assert!(lab.replay(m.run).unwrap().partitions[0].equal());
     // One more than may be: nothing is published, and the window is what it was.
     std::fs::write(lab.path("restitch.toml"), declared(&toml).replace("checks = []", &rule("5"))).unwrap();
     let before = checksum(&lab, "2025-10-21");
-    let e =
-        lab.try_go(RunRequest { kind: Kind::Backfill, start: Some("2025-10-21".into()), end: Some("2025-10-21".into()), ..request() }).unwrap_err();
+    let e = lab.try_go(request()).unwrap_err();
     assert!(e.kind() == ErrorKind::Validation && e.to_string().contains("max_quarantined of the dataset is 5"), "{e}");
     assert_ne!(before, Vec::<String>::new());
     assert_eq!(checksum(&lab, "2025-10-21"), before);

@@ -30,7 +30,7 @@ dedup = { key = ["id"], keep = "latest_ingested" }
 on_row_failure = "quarantine"
 max_quarantined = "10"
 checks = [{ kind = "balance", name = "sum", input = "coalesce(sum(v), 0)", output = "coalesce(sum(v), 0)" }]
-limits = { memory = "16MiB", output = "8MiB", fuel = 20000000 }
+limits = { memory = "64MiB", output = "256KiB", fuel = 20000000 }
 "#;
 
 fn lab_of(toml: &str) -> Lab {
@@ -211,7 +211,7 @@ fn a_record_that_is_named_wrongly_is_found_all_the_same() {
     let found = quarantine(&lab.run());
     assert_eq!(found.len(), 2);
     assert_eq!(found[0], "2026-05-01 1-11 a.jsonl:12 refused: a row that is not there");
-    assert_eq!(found[1], "2026-05-01 1-12 a.jsonl:13 it returned more than 8388608 bytes (limits.output)");
+    assert_eq!(found[1], "2026-05-01 1-12 a.jsonl:13 it returned more than 262144 bytes (limits.output)");
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn each_limit_names_itself_its_value_the_partition_and_its_key() {
     let toml = ROWS.replace("on_row_failure = \"quarantine\"\nmax_quarantined = \"10\"", "");
     let table = [
         ("spin", "it executed more than 20000000 instructions (limits.fuel)", "raise limits.fuel of the dataset"),
-        ("grow", "it needs more than 16777216 bytes of memory (limits.memory)", "raise limits.memory of the dataset"),
-        ("big", "it returned more than 8388608 bytes (limits.output)", "raise limits.output of the dataset"),
+        ("grow", "it needs more than 67108864 bytes of memory (limits.memory)", "raise limits.memory of the dataset"),
+        ("big", "it returned more than 262144 bytes (limits.output)", "raise limits.output of the dataset"),
         (
             "trap",
             "row 1-2 is a trap",

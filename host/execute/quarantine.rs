@@ -38,6 +38,8 @@ const SEARCH_TIMES: u32 = 10;
 const PROBE_PART: u64 = 16;
 /// A probe has at least so long.
 const PROBE_MS_MIN: u64 = 1_000;
+/// Why a search was given up.
+const TOO_LONG: &str = "looking for records that it fails on took longer than ten times limits.time";
 /// Records that an error shows.
 const SHOWN: usize = 3;
 
@@ -92,6 +94,9 @@ impl<'s> Search<'s> {
         if !can_be_a_record(&source) {
             return Err(ExecuteError::Transform { source, transform, partition });
         }
+        if self.spent > self.patience(worker) {
+            return Err(blameless(worker.job, self.partition, TOO_LONG, source));
+        }
         if let Some(arrival) = named(feed, &source) {
             return Ok((arrival, reason(&source)));
         }
@@ -111,18 +116,20 @@ impl<'s> Search<'s> {
         mut range: Range<u64>,
     ) -> Result<Result<(Arrival, String), &'static str>, ExecuteError> {
         let limits = worker.job.recipe.limits;
-        let time_ms_max = limits.time_ms_max.min((limits.time_ms_max / PROBE_PART).max(PROBE_MS_MIN));
-        let probing = Limits { time_ms_max, ..limits };
-        let none = "it fails without any record too";
-        if range.is_empty() || self.probe(worker, left_out, 0..0, &probing)?.is_some() {
-            return Ok(Err(none));
+        let began = Instant::now();
+        if range.is_empty() || self.probe(worker, left_out, 0..0, &limits)?.is_some() {
+            return Ok(Err("it fails without any record too"));
         }
+        // Lookups are sent in every probe, so what they take is on top.
+        let without_records = 2 * began.elapsed().as_millis() as u64;
+        let part = without_records.saturating_add((limits.time_ms_max / PROBE_PART).max(PROBE_MS_MIN));
+        let probing = Limits { time_ms_max: limits.time_ms_max.min(part), ..limits };
         while range.end - range.start > 1 {
             let half = range.start + (range.end - range.start) / 2;
             let mut failed = None;
             for part in [range.start..half, half..range.end] {
                 if self.spent > self.patience(worker) {
-                    return Ok(Err("the search for the record took too long (10 times limits.time)"));
+                    return Ok(Err(TOO_LONG));
                 }
                 failed = self.probe(worker, left_out, part.clone(), &probing)?;
                 if failed.is_some() {
@@ -144,7 +151,7 @@ impl<'s> Search<'s> {
     }
 
     /// Returns how long failed attempts and probes may take in all.
-    pub(super) fn patience(&self, worker: &Worker) -> Duration {
+    fn patience(&self, worker: &Worker) -> Duration {
         Duration::from_millis(worker.job.recipe.limits.time_ms_max) * SEARCH_TIMES
     }
 
@@ -162,7 +169,13 @@ impl<'s> Search<'s> {
     ) -> Result<(Option<Arrival>, Option<Failed>), ExecuteError> {
         let began = Instant::now();
         let input = self.input(worker, left_out)?.only(range);
-        let mut feed = Feed::start(worker.job, worker.layout, self.partition, input, limits, (false, false))?;
+        let mut feed = match Feed::start(worker.job, worker.layout, self.partition, input, limits, (false, false)) {
+            Ok(feed) => feed,
+            Err(ExecuteError::Transform { source, .. }) if can_be_a_record(&source) => {
+                return Ok((None, Some(Failed { named: None, error: *source })));
+            }
+            Err(e) => return Err(e),
+        };
         let (mut first, mut seen) = (None, false);
         let result = loop {
             let pulled = feed.pull();

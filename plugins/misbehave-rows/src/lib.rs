@@ -56,13 +56,13 @@ impl Transform for Rows {
             match r.r#do.unwrap_or("ok") {
                 "spin" => spin(),
                 // It asks the host again and again.
-                "sleep" => (0u64..).for_each(|_| info("zzz")),
+                "sleep" => (0u64..).for_each(|_| info(&"z".repeat(1 << 16))),
                 "trap" => panic!("row {} is a trap", r.id),
                 "err" => return Err(Failure::row(row, format!("{} is refused", r.id))),
                 "lie" => return Err(Failure::row(row + 1_000_000, "a row that is not there")),
                 "other" => return Err(Failure::other("a reason of its own")),
                 "grow" => grow(),
-                "big" => output.push(Kept { id: "big".repeat(3 << 20), v: None, seen: 0 }),
+                "big" => output.push(Kept { id: "big".repeat(1 << 18), v: None, seen: 0 }),
                 "extra" => times = 2,
                 // The second one of a partition fails.
                 "pair" => {
@@ -99,7 +99,8 @@ fn spin() {
 fn grow() {
     let mut kept: Vec<Vec<u8>> = Vec::new();
     loop {
-        kept.push(std::hint::black_box(vec![1; 1 << 20]));
+        // Never written to: what counts is that it is there.
+        kept.push(std::hint::black_box(Vec::with_capacity(1 << 20)));
     }
 }
 
