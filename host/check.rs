@@ -7,7 +7,7 @@ use crate::{
     config::{Check, CheckKind, Severity},
     datafile::Written,
     decode::canonical,
-    execute::Computed,
+    execute::{Balance, Computed},
     id::SnapshotId,
     manifest::{CheckRecord, PartitionRecord, Validation},
     query::{self, Difference, FileTable, QueryError, Session, quoted},
@@ -286,13 +286,14 @@ impl Evaluation<'_> {
             self.subject.checks.iter().filter(|c| matches!(c.kind, CheckKind::Balance { .. })).position(|c| std::ptr::eq(c, check)).unwrap_or(0);
         let mut off = Vec::new();
         for c in self.computed {
-            let Some((input, output)) = c.balances.get(index) else { continue };
-            if !input.within(output, tolerance) {
-                off.push(format!("{}: {input} in, {output} out", c.record.partition));
+            let Some(balance) = c.balances.get(index) else { continue };
+            // What is in quarantine is no part of the output: all in = out + quarantine, whatever the aggregate.
+            if !balance.input.within(&balance.output, tolerance) {
+                off.push(format!("{}: {}", c.record.partition, balance_text(balance)));
             }
         }
         let single = match self.computed {
-            [one] => one.balances.get(index).map(|(i, o)| format!("{i} in, {o} out")),
+            [one] => one.balances.get(index).map(balance_text),
             _ => None,
         };
         let measured = single.unwrap_or_else(|| format!("{} of {} partitions balance", self.computed.len() - off.len(), self.computed.len()));
@@ -371,6 +372,13 @@ impl Evaluation<'_> {
                 (rows.is_empty(), format!("{} failing rows", rows.rows()), expected, detail)
             }
         }
+    }
+}
+
+fn balance_text(b: &Balance) -> String {
+    match &b.quarantined {
+        Some((all, quarantined)) => format!("{all} in, {} out, {quarantined} in quarantine", b.output),
+        None => format!("{} in, {} out", b.input, b.output),
     }
 }
 

@@ -110,8 +110,10 @@ pub enum Format {
     Parquet,
 }
 
-/// How many records of one ingest may be rejected before nothing of it is landed.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// How many records of one ingest may be rejected before nothing of it is landed, or how many of one partition
+/// may be put in quarantine before its run fails.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub enum MaxRejects {
     /// At most so many.
     Rows(u64),
@@ -135,6 +137,20 @@ impl MaxRejects {
             // 29 of 100 are not more than 29%, whatever 0.29 is in binary.
             MaxRejects::Share(share) => rejected as f64 > share * read as f64 * (1.0 + 1e-12),
         }
+    }
+}
+
+impl From<MaxRejects> for String {
+    fn from(max: MaxRejects) -> String {
+        max.to_string()
+    }
+}
+
+impl TryFrom<String> for MaxRejects {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<MaxRejects, String> {
+        MaxRejects::parse(&text).ok_or_else(|| format!("{text:?} is neither a number nor a percentage"))
     }
 }
 
@@ -224,6 +240,8 @@ pub struct Dataset {
     pub time_column: Option<String>,
     /// How duplicates in the input are removed.
     pub dedup: Option<Dedup>,
+    /// How many records of a partition may be put in quarantine when the transform fails on them; `None`: one fails the run.
+    pub quarantine: Option<MaxRejects>,
     /// What has to hold before a run is published.
     pub checks: Vec<Check>,
     /// What one instance of the transform may use.
@@ -314,11 +332,14 @@ pub struct Limits {
     pub output_bytes_max: u64,
     /// Bytes it may log for one partition (`limits.log`).
     pub log_bytes_max: u64,
+    /// WebAssembly instructions that it may execute for one partition, about (`limits.fuel`); `None`: they are not counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fuel_max: Option<u64>,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { memory_bytes_max: 512 << 20, time_ms_max: 300_000, output_bytes_max: 4 << 30, log_bytes_max: 64 << 10 }
+        Limits { memory_bytes_max: 512 << 20, time_ms_max: 300_000, output_bytes_max: 4 << 30, log_bytes_max: 64 << 10, fuel_max: None }
     }
 }
 
@@ -405,6 +426,9 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .min_by_key(|(d, _)| *d)
         .map(|(_, k)| k)
 }
+
+/// Records of a partition that may be put in quarantine, where restitch.toml says no number.
+pub(crate) const MAX_QUARANTINED: MaxRejects = MaxRejects::Rows(100);
 
 /// The default of durations that restitch.toml leaves out.
 pub(crate) const DEFAULTS: [(&str, Span); 4] = [

@@ -2,11 +2,15 @@
 //! Never publishes, and never keeps state from one partition to the next: each has a fresh instance.
 //! `pipeline` runs it after `plan`; `check` and `publish` eat what it makes. A replay stages nothing.
 
+mod feed;
 mod input;
 mod merge;
 mod output;
+mod quarantine;
 mod tasks;
 
+pub use feed::Balance;
+pub use quarantine::LeftOut;
 pub use tasks::{Task, cut};
 
 use crate::{
@@ -17,7 +21,7 @@ use crate::{
     manifest::{BaseRecord, PartitionRecord, Recipe, Timings},
     moves::Moved,
     plan::PlannedPartition,
-    query::{Aggregate, Filter, QueryError, Value},
+    query::{Aggregate, Filter, QueryError},
     raw::RawInput,
     schema::{Field, PARTITION, envelope},
     store::Store,
@@ -26,17 +30,19 @@ use crate::{
     window::Window,
 };
 use arrow::array::RecordBatch;
+use feed::Feed;
 use input::PartitionInput;
-use output::Collector;
+use output::{Collector, StagedRows};
+use quarantine::{Search, locate};
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     fmt,
     path::PathBuf,
     sync::{
         Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 /// Everything that a run's tasks have in common.
@@ -67,6 +73,8 @@ pub struct Job<'j> {
     pub memory_bytes: usize,
     /// Tasks at once.
     pub workers: usize,
+    /// For a replay, the records of each partition that the run left out: the same are left out, and none is searched for.
+    pub known: Option<&'j HashMap<String, LeftOut>>,
 }
 
 /// One partition, computed.
@@ -76,8 +84,8 @@ pub struct Computed {
     pub record: PartitionRecord,
     /// Its files in staging: none if it has no rows or nothing was staged.
     pub files: Vec<Written>,
-    /// Each balance: what the input and the output give.
-    pub balances: Vec<(Value, Value)>,
+    /// What each balance compares.
+    pub balances: Vec<Balance>,
     /// Rows whose key another row has.
     pub doubled_keys: u64,
     /// Nulls of each output column.
@@ -102,6 +110,21 @@ pub enum ExecuteError {
         /// How it failed.
         source: Box<TransformError>,
     },
+    /// The transform failed in a partition, and leaving one record out would not help.
+    #[error("transform {transform} failed in partition {partition}, and no single record is to blame: {why}")]
+    Blameless {
+        /// The transform.
+        transform: String,
+        /// The partition.
+        partition: String,
+        /// How that is known.
+        why: &'static str,
+        /// How it failed.
+        source: Box<TransformError>,
+    },
+    /// More records would be in quarantine than may be.
+    #[error("{0}")]
+    TooManyQuarantined(Box<Refused>),
     /// Records lack a value that the transform needs: they landed before their column was declared.
     #[error("{0}")]
     Nulls(Box<NullInput>),
@@ -164,6 +187,35 @@ impl fmt::Display for OutsideRow {
         let OutsideRow { partition, key, column, window, .. } = self;
         let time = self.time.map_or("null".into(), |t| t.to_string());
         write!(f, "partition {partition}: the row {key} has {column} = {time}, which is not in the window {window} that is replaced")
+    }
+}
+
+/// A partition with more records in quarantine than it may have.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// The transform.
+    pub transform: String,
+    /// The dataset.
+    pub dataset: String,
+    /// The partition.
+    pub partition: String,
+    /// How many records it was found to fail on, so far.
+    pub records: u64,
+    /// Of how many.
+    pub of: u64,
+    /// The limit, as restitch.toml writes it.
+    pub limit: String,
+    /// The first of them, each with its file, its place there and the reason.
+    pub first: Vec<String>,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Refused { transform, partition, records, of, limit, .. } = self;
+        write!(
+            f,
+            "partition {partition}: transform {transform} fails on {records} of {of} record(s) at least, and max_quarantined of the dataset is {limit}"
+        )
     }
 }
 
@@ -310,8 +362,8 @@ pub(crate) struct Counts {
     pub(crate) moved: u64,
 }
 
-impl Worker<'_> {
-    fn run(&mut self, task: &Task, progress: &dyn Progress, stop: &AtomicBool) -> Result<Vec<Computed>, ExecuteError> {
+impl<'w> Worker<'w> {
+    fn run(&mut self, task: &'w Task, progress: &dyn Progress, stop: &AtomicBool) -> Result<Vec<Computed>, ExecuteError> {
         let name = task.partitions.first().map(|p| p.name.clone()).unwrap_or_default();
         let inputs = input::read(self.job, self.layout, self.hasher, task, &mut self.timings).map_err(|e| e.place(&name))?;
         let mut computed = Vec::with_capacity(task.partitions.len());
@@ -321,7 +373,7 @@ impl Worker<'_> {
             }
             let counts = input.counts();
             self.refuse_duplicates(partition, counts)?;
-            computed.push(self.partition(partition, input, counts)?);
+            computed.push(self.partition(task, partition, input)?);
             progress.advance(1, counts.records);
         }
         Ok(computed)
@@ -342,65 +394,60 @@ impl Worker<'_> {
         Ok(())
     }
 
-    fn partition(&mut self, partition: &PlannedPartition, input: PartitionInput, counts: Counts) -> Result<Computed, ExecuteError> {
+    /// Computes a partition; where its dataset says so, again and again without the records that its transform fails on.
+    fn partition(&mut self, task: &'w Task, partition: &'w PlannedPartition, input: PartitionInput<'w>) -> Result<Computed, ExecuteError> {
         let job = self.job;
-        let failed = |source: TransformError| failure(job, partition, source);
-        let began = Instant::now();
-        let mut instance = job.transform.start(&context(job.recipe, partition), &job.recipe.limits).map_err(failed)?;
-        let mut balances: Vec<_> = job.balances.iter().map(|(i, o)| (i.start(), o.start())).collect();
-        let mut waiting: std::collections::VecDeque<RecordBatch> = Default::default();
-        for (index, batches) in job.lookups {
-            for batch in batches {
-                waiting.extend(instance.push(*index, batch).map_err(failed)?);
-            }
-        }
-        self.timings.transform_ms += ms(began);
-        let mut input = input;
-        let mut collector = Collector::new(job, partition);
-        let (mut transform_ms, mut input_ms, mut finished) = (0.0, 0.0, false);
-        let query = |source: QueryError| ExecuteError::Query { partition: partition.name.clone(), source: Box::new(source) };
-        // Pulls one output batch: the rows that wait, or what the next input batch gives, or what `finish` gives.
-        let mut pull =
-            |balances: &mut Vec<(crate::query::AggregateState, crate::query::AggregateState)>| -> Result<Option<RecordBatch>, ExecuteError> {
-                while waiting.is_empty() && !finished {
-                    let began = Instant::now();
-                    let next = input.next(self.layout).map_err(|e| e.place(&partition.name))?;
-                    input_ms += ms(began);
-                    let began = Instant::now();
-                    match next {
-                        Some(batch) => {
-                            for (state, _) in balances.iter_mut() {
-                                state.update(&batch).map_err(query)?;
-                            }
-                            let own = batch
-                                .project(&self.layout.input)
-                                .map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
-                            waiting.extend(instance.push(0, &own).map_err(failed)?);
-                        }
-                        None => match instance.finish().map_err(failed)? {
-                            Some(batch) => waiting.push_back(batch),
-                            None => finished = true,
-                        },
-                    }
-                    transform_ms += ms(began);
-                }
-                let Some(batch) = waiting.pop_front() else { return Ok(None) };
-                for (_, state) in balances.iter_mut() {
-                    state.update(&batch).map_err(query)?;
-                }
-                Ok(Some(batch))
+        let known = job.known.map(|known| known.get(&partition.name).cloned().unwrap_or_default());
+        let max = job.recipe.quarantine.filter(|_| known.is_none());
+        let counts = input.counts();
+        let of = counts.records - counts.duplicates - counts.moved;
+        let mut left_out = known.unwrap_or_default();
+        let mut search = Search { task, partition, held: input.again(), spent: Duration::ZERO };
+        let mut input = input.without(&left_out);
+        loop {
+            let began = Instant::now();
+            let feed = Feed::start(job, self.layout, partition, input, &job.recipe.limits, (true, !left_out.is_empty()));
+            let mut feed = feed?;
+            let error = match self.attempt(partition, &mut feed) {
+                Ok(staged) => return self.computed(partition, feed, staged, counts, &left_out),
+                Err(e) if max.is_none() => return Err(e),
+                Err(e) => e,
             };
-        let began = Instant::now();
-        let staged = collector.collect(&mut || pull(&mut balances))?;
-        self.timings.write_ms += ms(began) - transform_ms - input_ms;
-        self.timings.transform_ms += transform_ms;
-        self.timings.dedup_ms += input_ms;
-        self.timings.boundary_ms += instance.boundary_ns() as f64 / 1e6;
-        let log = instance.log_lines().iter().map(|l| format!("{} {}", l.level, l.message)).collect();
-        let mut results = Vec::with_capacity(balances.len());
-        for (i, o) in balances {
-            results.push((i.finish().map_err(query)?, o.finish().map_err(query)?));
+            self.timings.transform_ms += feed.times_ms.0;
+            search.spent += began.elapsed();
+            let (record, reason) = search.culprit(self, &left_out, &feed, error)?;
+            left_out.insert(record, reason);
+            if max.is_some_and(|max| max.exceeded(left_out.len() as u64, of)) {
+                return Err(quarantine::too_many(job, self.layout, partition, &left_out, of));
+            }
+            input = search.input(self, &left_out)?;
         }
+    }
+
+    fn attempt(&mut self, partition: &PlannedPartition, feed: &mut Feed) -> Result<StagedRows, ExecuteError> {
+        let began = Instant::now();
+        let before = feed.times_ms;
+        let staged = Collector::new(self.job, partition).collect(&mut || feed.pull())?;
+        self.timings.write_ms += ms(began) - (feed.times_ms.0 - before.0) - feed.times_ms.1;
+        Ok(staged)
+    }
+
+    fn computed(
+        &mut self,
+        partition: &PlannedPartition,
+        mut feed: Feed,
+        staged: StagedRows,
+        counts: Counts,
+        left_out: &LeftOut,
+    ) -> Result<Computed, ExecuteError> {
+        self.timings.transform_ms += feed.times_ms.0;
+        self.timings.dedup_ms += feed.times_ms.1;
+        self.timings.boundary_ms += feed.boundary_ms();
+        let mut quarantined = Vec::new();
+        if !left_out.is_empty() {
+            quarantined = locate(self.job, self.layout, partition, left_out, &mut |records| feed.measure_left_out(records))?;
+        }
+        let (balances, log) = (feed.balances()?, feed.log());
         let record = PartitionRecord {
             partition: partition.name.clone(),
             start_us: partition.window.start().0,
@@ -411,7 +458,8 @@ impl Worker<'_> {
             duplicates: counts.duplicates,
             conflicts: counts.conflicts,
             moved: counts.moved,
-            input_checksum: Some(input.checksum()),
+            quarantined,
+            input_checksum: Some(feed.input.checksum()),
             rows: staged.rows,
             bytes: staged.files.iter().map(|f| f.file.bytes as u64).sum(),
             checksum: Some(staged.checksum),
@@ -422,7 +470,7 @@ impl Worker<'_> {
             deleted: staged.merged.and_then(|m| m.deleted),
             ..PartitionRecord::default()
         };
-        Ok(Computed { record, files: staged.files, balances: results, doubled_keys: staged.doubled_keys, nulls: staged.nulls, log })
+        Ok(Computed { record, files: staged.files, balances, doubled_keys: staged.doubled_keys, nulls: staged.nulls, log })
     }
 }
 
@@ -439,6 +487,11 @@ fn failure(job: &Job, partition: &PlannedPartition, source: TransformError) -> E
     let window = lookup.is_none().then_some(partition.window);
     let sources = lookup.map_or_else(|| job.recipe.sources.clone(), |l| vec![l.clone()]);
     ExecuteError::Nulls(Box::new(NullInput { transform, partition: name, window, sources, column, nulls }))
+}
+
+/// As [`failure`], of a failure that no record was found for.
+fn blameless(job: &Job, partition: &PlannedPartition, why: &'static str, source: Box<TransformError>) -> ExecuteError {
+    ExecuteError::Blameless { transform: job.recipe.transform.clone(), partition: partition.name.clone(), why, source }
 }
 
 fn context(recipe: &Recipe, partition: &PlannedPartition) -> Context {

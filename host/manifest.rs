@@ -3,7 +3,7 @@
 
 use crate::{
     access::Approval,
-    config::{Dataset, Dedup, Limits, Source},
+    config::{Dataset, Dedup, Limits, MaxRejects, Source},
     id::{Digest, RunId, SnapshotId},
     time::EventTime,
     window::{Calendar, Grain, Window},
@@ -218,6 +218,9 @@ pub struct Recipe {
     /// How its rows are put among those that are published.
     #[serde(default, skip_serializing_if = "Write::is_overwrite")]
     pub write: Write,
+    /// How many records of a partition may be put in quarantine when the transform fails on them; `None`: one fails the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<MaxRejects>,
 }
 
 impl Recipe {
@@ -241,6 +244,7 @@ impl Recipe {
             seed,
             limits: dataset.limits,
             write: Write::Overwrite,
+            quarantine: dataset.quarantine,
         }
     }
 
@@ -264,6 +268,7 @@ impl Recipe {
             seed: 0,
             limits: Limits::default(),
             write: Write::Overwrite,
+            quarantine: None,
         }
     }
 
@@ -451,6 +456,9 @@ pub struct PartitionRecord {
     /// Records left out because their id has a record in another partition that counts.
     #[serde(default)]
     pub moved: u64,
+    /// Records left out because the transform fails on them, in arrival order. A replay leaves out the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quarantined: Vec<Quarantined>,
     /// Checksum of the records that the transform got, in order.
     pub input_checksum: Option<Digest>,
     /// Rows written.
@@ -496,6 +504,27 @@ pub struct PartitionRecord {
     /// The staged or published files.
     #[serde(default)]
     pub files: Vec<FileRecord>,
+}
+
+/// A record that a partition was computed without, because the transform fails on it. It stays in its raw table.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Quarantined {
+    /// Its source.
+    pub source: String,
+    /// Its id.
+    pub record_id: String,
+    /// The ingest that landed it; with `seq` its place in the order of arrival.
+    pub snapshot: SnapshotId,
+    /// Its place in that ingest, from 0.
+    pub seq: i64,
+    /// When it happened, in UTC microseconds.
+    pub event_us: i64,
+    /// The file it came from, as named at ingest.
+    pub file: String,
+    /// Line (JSON Lines, CSV) or row (Parquet) in that file, from 1.
+    pub offset: i64,
+    /// What the transform, or the sandbox, said of it.
+    pub reason: String,
 }
 
 /// A file of a partition.

@@ -27,7 +27,7 @@ pub use why::Why;
 use crate::{
     access,
     catalog::{Catalog, CatalogError, Dropped, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
-    config::{ConfigError, Dataset, MaxRejects, Project, Source, TransformRef},
+    config::{ConfigError, Dataset, Limits, MaxRejects, Project, Source, TransformRef},
     decode,
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
@@ -82,6 +82,8 @@ pub struct Workshop {
     store: Store,
     catalog: Catalog,
     engine: OnceCell<Engine>,
+    /// The same, for transforms whose instructions are counted.
+    metered: OnceCell<Engine>,
 }
 
 /// A partition with its state, as `status` shows it.
@@ -95,6 +97,8 @@ pub struct PartitionState {
     pub dirty: bool,
     /// Why it is stale, if it is.
     pub stale: Option<Staleness>,
+    /// How many records it was computed without, because the transform fails on them.
+    pub quarantined: u64,
 }
 
 /// What `status` says of a dataset.
@@ -200,7 +204,7 @@ impl Workshop {
         }
         let mut catalog = Catalog::open(&store)?;
         let findings = recover::recover(&store, &mut catalog, options.clock.now())?;
-        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new() })
+        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new(), metered: OnceCell::new() })
     }
 
     /// Lands files in the raw table of a source.
@@ -246,11 +250,17 @@ impl Workshop {
     }
 
     fn engine(&self) -> Result<&Engine, Error> {
-        if self.engine.get().is_none() {
-            let engine = Engine::new(Cache::User).map_err(|source| Error::Component { file: "the engine".into(), source })?;
-            self.engine.set(engine).ok();
+        self.engine_for(&Limits::default())
+    }
+
+    /// Returns the engine that holds a transform to `limits`.
+    fn engine_for(&self, limits: &Limits) -> Result<&Engine, Error> {
+        let cell = if limits.fuel_max.is_some() { &self.metered } else { &self.engine };
+        if cell.get().is_none() {
+            let engine = if limits.fuel_max.is_some() { Engine::metered(Cache::User) } else { Engine::new(Cache::User) };
+            cell.set(engine.map_err(|source| Error::Component { file: "the engine".into(), source })?).ok();
         }
-        Ok(self.engine.get().expect("BUG: it was set"))
+        Ok(cell.get().expect("BUG: it was set"))
     }
 
     /// Registers a component as name@version, for ever.
@@ -304,15 +314,15 @@ impl Workshop {
         })
     }
 
-    /// Loads pinned bytes, which are checked against their hash.
-    fn load(&self, digest: Digest) -> Result<Transform, Error> {
+    /// Loads pinned bytes, which are checked against their hash, to run under `limits`.
+    fn load(&self, digest: Digest, limits: &Limits) -> Result<Transform, Error> {
         let path = component_path(digest);
         let bytes = self.store.read(&path)?;
         let found = Digest::of(&bytes);
         if found != digest {
             return Err(Error::Damaged { path, found, recorded: digest });
         }
-        self.engine()?.load(&bytes).map_err(|source| Error::Component { file: path, source })
+        self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file: path, source })
     }
 
     /// Returns what is known of a dataset at one snapshot.
@@ -564,7 +574,10 @@ impl Workshop {
                     bytes_max: None,
                 },
             )?;
-            datasets.push(dataset_status(&d, &facts, built.partition_count(), registered.is_ok()));
+            let mut status = dataset_status(&d, &facts, built.partition_count(), registered.is_ok());
+            let counts = self.catalog.read(|v| v.quarantine_counts(&d.name))?;
+            status.partitions.iter_mut().for_each(|p| p.quarantined = counts.get(&p.published.partition).copied().unwrap_or(0));
+            datasets.push(status);
         }
         Ok((sources, datasets))
     }
@@ -702,7 +715,7 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) 
     let stale = stale(facts).into_iter().filter(|(_, why)| registered || *why == Staleness::Upstream).collect::<HashMap<_, _>>();
     let partition = |p: &PublishedRow| {
         let start = p.window.start();
-        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).copied() }
+        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).copied(), quarantined: 0 }
     };
     let partitions = facts.published.iter().map(partition).collect();
     let (inputs, stand) = (facts.inputs.clone(), facts.stand);

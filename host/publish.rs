@@ -409,6 +409,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
                 .ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
             let input = view.run(run)?.map(|r| (r.manifest.recipe.input_snapshot, r.manifest.recipe.transform_digest));
             (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
+            record.quarantined = old.quarantined.clone();
             record.input_snapshot = old.input_snapshot.or(input.map(|i| i.0));
             record.transform_digest = old.transform_digest.or(input.map(|i| i.1));
             for file in &old.files {

@@ -268,6 +268,12 @@ pub enum TransformError {
         /// The limit.
         limit_bytes: u64,
     },
+    /// It executes more than it may.
+    #[error("it executed more than {limit} instructions (limits.fuel)")]
+    Fuel {
+        /// The limit.
+        limit: u64,
+    },
     /// It died.
     #[error("it died: {message}")]
     Trap {
@@ -353,10 +359,25 @@ impl TransformError {
             }
             TransformError::Memory { .. } => "raise limits.memory of the dataset, or let the transform keep less".into(),
             TransformError::Time { .. } => "raise limits.time of the dataset, or choose shorter partitions".into(),
+            TransformError::Fuel { .. } => "raise limits.fuel of the dataset, or choose shorter partitions".into(),
             TransformError::Output { .. } => "raise limits.output of the dataset, or choose shorter partitions".into(),
+            TransformError::Trap { frames, log_tail, .. } => return autopsy(frames, log_tail),
             _ => return None,
         })
     }
+}
+
+/// Returns where a guest died and what it logged last, if either is known.
+fn autopsy(frames: &[String], log_tail: &[LogLine]) -> Option<String> {
+    let mut parts = Vec::new();
+    if !frames.is_empty() {
+        parts.push(format!("it died in {} (the innermost function first)", frames.join(", ")));
+    }
+    if !log_tail.is_empty() {
+        let lines = log_tail.iter().map(|l| format!("\n  {} {}", l.level, l.message.trim_end())).collect::<String>();
+        parts.push(format!("the last lines of its log:{lines}"));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 #[cfg(test)]

@@ -18,13 +18,14 @@ use std::{
 };
 
 /// Folder under plugins/, and the file it is committed as.
-const GUESTS: [(&str, &str); 7] = [
+const GUESTS: [(&str, &str); 8] = [
     ("rust/customer-totals", "customer-totals-1.0.0.wasm"),
     ("rust/customer-totals-1-1", "customer-totals-1.1.0.wasm"),
     ("rust/clean-orders", "clean-orders-1.0.0.wasm"),
     ("rust/enrich-orders", "enrich-orders-1.0.0.wasm"),
     ("rust/quake-stats", "quake-stats-1.0.0.wasm"),
     ("misbehave", "misbehave-1.0.0.wasm"),
+    ("misbehave-rows", "misbehave-rows-1.0.0.wasm"),
     ("misbehave-sockets", "misbehave-sockets-1.0.0.wasm"),
 ];
 
@@ -185,7 +186,7 @@ fn misbehave(how: &str, limits: &Limits) -> Result<Vec<String>, TransformError> 
 }
 
 /// Small enough that every bomb goes off soon.
-const TIGHT: Limits = Limits { memory_bytes_max: 64 << 20, time_ms_max: 300, output_bytes_max: 8 << 20, log_bytes_max: 4 << 10 };
+const TIGHT: Limits = Limits { memory_bytes_max: 64 << 20, time_ms_max: 300, output_bytes_max: 8 << 20, log_bytes_max: 4 << 10, fuel_max: None };
 
 #[test]
 fn every_limit_ends_a_bomb_and_names_its_key() {
@@ -193,13 +194,14 @@ fn every_limit_ends_a_bomb_and_names_its_key() {
         ("loop-in-begin", "it ran longer than 300 ms (limits.time)"),
         ("loop-in-push", "it ran longer than 300 ms (limits.time)"),
         ("loop-in-finish", "it ran longer than 300 ms (limits.time)"),
+        ("log-for-ever", "it ran longer than 300 ms (limits.time)"),
         ("allocate", "it needs more than 67108864 bytes of memory (limits.memory)"),
         ("endless-output", "it returned more than 8388608 bytes (limits.output)"),
         ("endless-empty", "it returned more than 8388608 bytes (limits.output)"),
     ];
     for (how, expected) in table {
         // Only loops may run out of time: a bomb must hit its own limit on a slow machine too.
-        let time_ms_max = if how.starts_with("loop") { TIGHT.time_ms_max } else { 60_000 };
+        let time_ms_max = if how.starts_with("lo") { TIGHT.time_ms_max } else { 60_000 };
         let error = misbehave(how, &Limits { time_ms_max, ..TIGHT }).unwrap_err();
         assert_eq!(error.to_string(), expected, "{how}");
         assert!(error.hint().is_some());
@@ -208,7 +210,7 @@ fn every_limit_ends_a_bomb_and_names_its_key() {
 
 #[test]
 fn a_batch_larger_than_the_output_limit_is_not_lifted() {
-    let limits = Limits { memory_bytes_max: 1 << 30, time_ms_max: 60_000, output_bytes_max: 1 << 20, log_bytes_max: 0 };
+    let limits = Limits { memory_bytes_max: 1 << 30, time_ms_max: 60_000, output_bytes_max: 1 << 20, log_bytes_max: 0, fuel_max: None };
     let error = misbehave("huge-batch", &limits).unwrap_err();
     assert!(matches!(error, TransformError::Output { limit_bytes: 1_048_576 }), "{error}");
 }
@@ -219,6 +221,11 @@ fn a_death_tells_the_message_and_the_place() {
     assert!(message.starts_with("panicked at misbehave/src/lib.rs:") && message.ends_with("the customer 7 has no name"), "{message}");
     assert_eq!(frames, ["restitch:transform/transform@1.0.0#push"]);
     assert_eq!(log_tail.last().unwrap().level, Level::Error);
+    for (how, end, frame) in [("panic-in-begin", "no day like 2026-05-01", "#begin"), ("panic-in-finish", "no end", "#finish")] {
+        let error = misbehave(how, &Limits::default()).unwrap_err();
+        let hint = error.hint().unwrap();
+        assert!(error.to_string().ends_with(end) && hint.contains(frame) && hint.contains("the last lines of its log:\n  error"), "{error} {hint}");
+    }
     for (how, expected, frame) in [("recurse", "call stack exhausted", "misbehave::recurse"), ("divide", "attempt to divide by zero", "#push")] {
         let TransformError::Trap { message, frames, .. } = misbehave(how, &Limits::default()).unwrap_err() else { panic!("{how}") };
         assert!(message.contains(expected) && frames.iter().any(|f| f.contains(frame)), "{how}: {message} {frames:?}");
@@ -283,6 +290,95 @@ fn every_partition_has_a_fresh_instance() {
 }
 
 #[test]
+fn the_same_answer_comes_every_time() {
+    let answer = || misbehave("another-answer", &Limits::default()).unwrap();
+    let first = answer();
+    assert_eq!((first.len(), first[2].starts_with("1|")), (3, true), "{first:?}");
+    assert_eq!(answer(), first);
+    // Neither another engine nor another compilation shows.
+    let fresh = Engine::new(Cache::Off).unwrap().load(&component("misbehave-1.0.0.wasm")).unwrap();
+    let rows = batch(&fresh.descriptor().inputs[0].fields, vec![Arc::new(Int64Array::from(vec![1, 2]))]);
+    assert_eq!(run(&fresh, &[("how", "another-answer")], &Limits::default(), &[(0, rows)]).unwrap(), first);
+}
+
+#[test]
+fn fuel_is_counted_alike_every_time_and_only_where_it_is_asked_for() {
+    static METERED: LazyLock<Engine> = LazyLock::new(|| Engine::metered(Cache::Folder(temporary().join("compiled"))).unwrap());
+    assert_ne!(METERED.describe_config(), ENGINE.describe_config());
+    let transform = METERED.load(&component("customer-totals-1.0.0.wasm")).unwrap();
+    let all = orders(&transform, &ORDERS);
+    let with = |fuel_max| run(&transform, &[], &Limits { fuel_max, ..Limits::default() }, &[(0, all.clone())]);
+    // The least that is enough, found twice.
+    let least = || {
+        let (mut low, mut high) = (0u64, 10_000_000u64);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if with(Some(middle)).is_ok() { high = middle } else { low = middle }
+        }
+        high
+    };
+    let enough = least();
+    assert_eq!(least(), enough);
+    assert_eq!(with(Some(enough)).unwrap(), with(None).unwrap());
+    let error = with(Some(enough - 1)).unwrap_err();
+    assert_eq!(error.to_string(), format!("it executed more than {} instructions (limits.fuel)", enough - 1));
+    assert!(error.hint().unwrap().contains("limits.fuel"));
+    // An engine that does not count refuses, instead of running without a limit.
+    let unmetered = load("customer-totals-1.0.0.wasm");
+    let error = run(&unmetered, &[], &Limits { fuel_max: Some(enough), ..Limits::default() }, &[(0, all.clone())]).unwrap_err();
+    assert!(error.to_string().contains("does not count"), "{error}");
+}
+
+/// A line of /proc/self/status, as a number.
+fn of_this_process(line: &str) -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let found = status.lines().find_map(|l| l.strip_prefix(line)?.strip_prefix(':')?.split_whitespace().next()?.parse().ok());
+    found.unwrap_or(0)
+}
+
+/// Runs by itself in a process of its own: other tests make threads and take memory too.
+#[test]
+fn after_every_bad_guest_memory_and_threads_are_back_to_normal() {
+    const ALONE: &str = "RESTITCH_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "guests::after_every_bad_guest_memory_and_threads_are_back_to_normal";
+        let out =
+            std::process::Command::new(std::env::current_exe().unwrap()).args(["--exact", name, "--nocapture"]).env(ALONE, "1").output().unwrap();
+        assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+        return;
+    }
+    let ways = load("misbehave-1.0.0.wasm").descriptor().parameters[0].help.clone();
+    let ways: Vec<&str> = ways.split(", ").collect();
+    assert!(ways.len() > 35, "{ways:?}");
+    let limits = Limits { time_ms_max: 100, ..TIGHT };
+    let round = || ways.iter().for_each(|how| drop(misbehave(how, &limits)));
+    round();
+    let before = (of_this_process("Threads"), of_this_process("VmRSS"));
+    (0..4).for_each(|_| round());
+    let after = (of_this_process("Threads"), of_this_process("VmRSS"));
+    assert_eq!(after.0, before.0, "threads");
+    // A leak of one bomb in each round would be 64 MiB each.
+    assert!(after.1 < before.1 + (48 << 10), "KiB resident: {} before, {} after", before.1, after.1);
+}
+
+#[test]
+fn a_description_that_makes_no_sense_is_refused() {
+    let whole = component("misbehave-1.0.0.wasm");
+    // The texts of `describe` are data of the component: what it says is changed without another build of it.
+    let say = |old: &str, new: &str| {
+        assert_eq!(old.len(), new.len());
+        let mut bytes = whole.clone();
+        let places: Vec<usize> = (0..bytes.len() - old.len()).filter(|at| bytes[*at..].starts_with(old.as_bytes())).collect();
+        assert!(!places.is_empty(), "{old}");
+        places.iter().for_each(|at| bytes[*at..*at + old.len()].copy_from_slice(new.as_bytes()));
+        ENGINE.load(&bytes).unwrap_err().to_string()
+    };
+    assert!(say("amount", "_mount").contains("the output column \"_mount\" starts with '_'"));
+    assert!(say("amount", "a\u{7}ount").contains("a column \"a\\u{7}ount\": not a name"));
+    assert!(say("1.0.0", "1 0 0").contains("restitch") || say("1.0.0", "1 0 0").contains("the version \"1 0 0\""));
+}
+
+#[test]
 fn a_batch_for_another_schema_is_refused_before_the_guest_sees_it() {
     let transform = load("misbehave-1.0.0.wasm");
     let field = Field::new("id", restitch::schema::DataType::Int32, false);
@@ -343,6 +439,51 @@ fn a_damaged_component_is_refused_and_nothing_panics() {
         bytes[at] ^= 0x55;
         let _ = ENGINE.load(&bytes);
     }
+}
+
+/// Random damage, repeatable: RESTITCH_FUZZ_CASES says how often, RESTITCH_FUZZ_SEED from where. Whatever loads is run under limits.
+#[test]
+fn mutated_components_do_nothing_worse_than_fail() {
+    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let (cases, seed) = (number("RESTITCH_FUZZ_CASES", 40), number("RESTITCH_FUZZ_SEED", 1).max(1));
+    let mut random = crate::support::Random(seed);
+    // Not the one with a cache: damaged components are not worth keeping.
+    let engine = Engine::new(Cache::Off).unwrap();
+    let wholes = ["customer-totals-1.0.0.wasm", "misbehave-rows-1.0.0.wasm"].map(component);
+    let (mut loaded, mut refused) = (0, 0);
+    for case in 0..cases {
+        let mut bytes = wholes[random.below(wholes.len())].clone();
+        for _ in 0..=random.below(3) {
+            let at = random.below(bytes.len());
+            match random.below(4) {
+                0 => bytes[at] ^= 1 << random.below(8),
+                1 => bytes[at] = random.below(256) as u8,
+                2 => bytes.truncate(at.max(8)),
+                _ => drop(bytes.splice(at..at + random.below(bytes.len() - at).min(64), [])),
+            }
+        }
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| match engine.load(&bytes) {
+            Err(error) => !error.to_string().is_empty(),
+            Ok(transform) => {
+                let fields = transform.descriptor().inputs[0].fields.clone();
+                let schema = arrow::datatypes::Schema::new(fields.iter().map(|f| f.arrow(None)).collect::<Vec<_>>());
+                run(&transform, &[], &TIGHT, &[(0, RecordBatch::new_empty(Arc::new(schema)))]).ok();
+                false
+            }
+        }));
+        match result {
+            Ok(true) => refused += 1,
+            Ok(false) => loaded += 1,
+            Err(_) => panic!("case {case} of seed {seed} panicked the host"),
+        }
+    }
+    assert!(refused > 0 && loaded + refused == cases, "{loaded} {refused}");
+}
+
+#[test]
+fn a_core_module_instead_of_a_component_is_refused_with_the_way_out() {
+    let error = ENGINE.load(b"\0asm\x01\0\0\0").unwrap_err();
+    assert!(error.to_string().contains("a core module") && error.hint().unwrap().contains("wasm-tools component new"), "{error}");
 }
 
 #[test]

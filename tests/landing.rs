@@ -175,6 +175,9 @@ limits = { time = "3s", memory = "32MiB", output = "4MiB" }
     }
     let failed = lab.rows("select count(*) from restitch_runs where status = 'failed' and error like '%misbehave@1.0.0%'");
     assert_eq!((failed, lab.rows("select count(*) from restitch_partitions")), (vec!["6".to_owned()], vec!["0".to_owned()]));
+    // Rows that break the rule of their key are caught without a check that says so.
+    let e = lab.try_go(RunRequest { params: vec![("how".into(), "same-keys".into())], ..Lab::request(Kind::Run, None) }).unwrap_err();
+    assert!(matches!(&e, Error::Rejected { failed, .. } if failed == &["key"]), "{e}");
     assert_eq!(
         lab.go(RunRequest { params: vec![("how".into(), "good".into())], ..Lab::request(Kind::Run, None) }).manifest.unwrap().status,
         Status::Published

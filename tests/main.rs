@@ -16,6 +16,7 @@ mod masks;
 mod modes;
 mod order;
 mod publication_cases;
+mod quarantine;
 mod reparse;
 mod retention;
 mod saved_plans;

@@ -583,6 +583,48 @@ fn one_row_that_the_transform_refuses_fails_the_run_and_is_named() {
     assert_eq!((e.kind(), checksum(&lab, "2025-10-21")), (ErrorKind::Validation, before));
 }
 
+/// Case 39, with `on_row_failure = "quarantine"`: the same bad rows stop nothing.
+#[test]
+fn rows_that_hang_or_fail_are_put_in_quarantine_and_the_rest_is_published() {
+    let toml = ROWS.replace("clean-orders@1.0.0", "misbehave-rows@1.0.0").replace("key = [\"event_id\"]\ndedup", "key = [\"id\"]\ndedup");
+    let declared = |text: &str| {
+        let columns = "id = { type = \"string\", nullable = false }\ndo = { type = \"string\" }\nv = { type = \"int64\" }\n[dataset.daily]";
+        text.replace("[dataset.daily]", columns)
+    };
+    let rule = |max: &str| {
+        let limits = "limits = { memory = \"64MiB\", output = \"256KiB\", fuel = 5000000 }";
+        format!("on_row_failure = \"quarantine\"\nmax_quarantined = \"{max}\"\n{limits}\nchecks = [{{ kind = \"row_count\", min = 1 }}]")
+    };
+    let lab = Lab::new(&declared(&toml).replace("checks = []", &rule("6")));
+    lab.open().add_transform(&component("misbehave-rows-1.0.0.wasm")).unwrap();
+    lab.land("input.jsonl", case("39-guest-hangs-or-fails-on-one-row/input.jsonl"));
+    assert_eq!(lab.rows("select count(*) from raw_orders"), ["12"]);
+    // Two rows with one key are caught before anything is published, whatever is in quarantine.
+    let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
+    assert!(matches!(&e, Error::Rejected { failed, .. } if failed == &["key"]), "{}", chain(&e));
+    let request = || RunRequest { filter: Some("\"do\" <> 'extra'".into()), ..Lab::request(Kind::Backfill, Some(("2025-10-21", "2025-10-21"))) };
+    let m = lab.go(request()).manifest.unwrap();
+    let day = &m.partitions[0];
+    let ids: Vec<&str> = day.quarantined.iter().map(|q| q.record_id.as_str()).collect();
+    // spin, sleep in a host call, trap, err, grow, big: each named by its own limit or message.
+    assert_eq!(ids, ["w1", "w2", "w3", "w4", "w5", "w6"]);
+    let reasons = ["limits.fuel", "limits.fuel", "w3 is a trap", "refused: w4 is refused", "limits.memory", "limits.output"];
+    day.quarantined.iter().zip(reasons).for_each(|(q, part)| assert!(q.reason.contains(part), "{}: {}", q.record_id, q.reason));
+    assert_eq!((day.records, day.rows), (11, 5));
+    assert_eq!(lab.rows("select id from daily order by 1"), ["w0", "w11", "w7", "w8", "w9"]);
+    // A clock or randomness that it asks for does not differ: two runs have one checksum.
+    let again = lab.go(request());
+    assert_eq!(again.manifest.unwrap().checksum, m.checksum);
+    assert!(lab.replay(m.run).unwrap().partitions[0].equal());
+    // One more than may be: nothing is published, and the window is what it was.
+    std::fs::write(lab.path("restitch.toml"), declared(&toml).replace("checks = []", &rule("5"))).unwrap();
+    let before = checksum(&lab, "2025-10-21");
+    let e = lab.try_go(request()).unwrap_err();
+    assert!(e.kind() == ErrorKind::Validation && e.to_string().contains("max_quarantined of the dataset is 5"), "{e}");
+    assert_ne!(before, Vec::<String>::new());
+    assert_eq!(checksum(&lab, "2025-10-21"), before);
+}
+
 /// Case 40. Checks ran after the commit: the run was red, and readers had the bad rows.
 #[test]
 fn nothing_is_visible_before_it_is_checked_and_one_bad_day_holds_all_three() {

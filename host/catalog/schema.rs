@@ -83,10 +83,13 @@ CREATE INDEX restitch_run_running ON restitch_run(run_id) WHERE status = 'runnin
 CREATE TABLE restitch_run_partition(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, reason VARCHAR NOT NULL,
   records BIGINT NOT NULL, late BIGINT NOT NULL, duplicates BIGINT NOT NULL, conflicts BIGINT NOT NULL, input_checksum VARCHAR, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR,
   prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, moved BIGINT,
-  inserted BIGINT, updated BIGINT, unchanged BIGINT, target_only BIGINT, deleted BIGINT, kept BIGINT NOT NULL DEFAULT 0, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
+  inserted BIGINT, updated BIGINT, unchanged BIGINT, target_only BIGINT, deleted BIGINT, kept BIGINT NOT NULL DEFAULT 0, quarantined BIGINT NOT NULL, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
 CREATE INDEX restitch_run_partition_by_name ON restitch_run_partition(partition, run_id);
 CREATE TABLE restitch_run_file(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, path VARCHAR NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, digest VARCHAR NOT NULL,
   PRIMARY KEY(run_id, path)) WITHOUT ROWID;
+CREATE TABLE restitch_quarantine(run_id BIGINT NOT NULL, dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, source VARCHAR NOT NULL, record_id VARCHAR NOT NULL,
+  snapshot_id BIGINT NOT NULL, seq BIGINT NOT NULL, event_us BIGINT NOT NULL, file VARCHAR NOT NULL, file_offset BIGINT NOT NULL, reason VARCHAR NOT NULL,
+  PRIMARY KEY(run_id, partition, snapshot_id, seq)) WITHOUT ROWID;
 CREATE TABLE restitch_check(run_id BIGINT NOT NULL, name VARCHAR NOT NULL, kind VARCHAR NOT NULL, severity VARCHAR NOT NULL, passed BIGINT NOT NULL,
   measured VARCHAR NOT NULL, expected VARCHAR NOT NULL, detail VARCHAR);
 CREATE INDEX restitch_check_of ON restitch_check(run_id);
@@ -139,4 +142,8 @@ CREATE VIEW restitch_runs AS
 SELECT 'r' || run_id AS run, kind, dataset, status, mode, operator, reason, transform, transform_digest, input_snapshot, published_snapshot, CASE WHEN undoes IS NULL THEN NULL ELSE 'r' || undoes END AS undoes,
   partitions, rows_in, rows_out, checksum, strftime('%Y-%m-%dT%H:%M:%SZ', started_us / 1000000, 'unixepoch') AS started, strftime('%Y-%m-%dT%H:%M:%SZ', finished_us / 1000000, 'unixepoch') AS finished, error
 FROM restitch_run;
+CREATE VIEW restitch_quarantined AS
+SELECT q.dataset, q.partition, 'r' || q.run_id AS run, q.source, q.record_id, strftime('%Y-%m-%dT%H:%M:%SZ', q.event_us / 1000000, 'unixepoch') AS event_time,
+  q.file, q.file_offset, q.reason, q.snapshot_id, q.seq
+FROM restitch_quarantine q JOIN restitch_partition p ON p.dataset = q.dataset AND p.partition = q.partition AND p.run_id = q.run_id;
 ";

@@ -5,7 +5,7 @@
 use super::{CatalogError, View};
 use crate::{
     id::{Digest, RunId, SnapshotId},
-    manifest::{CheckRecord, FileRecord, Manifest, PartitionRecord, Status},
+    manifest::{CheckRecord, FileRecord, Manifest, PartitionRecord, Quarantined, Status},
     time::{EventTime, IngestTime},
     window::Window,
 };
@@ -435,10 +435,49 @@ impl View<'_> {
             let file = FileRecord { path: r.get(1)?, rows: r.get::<_, i64>(2)? as u64, bytes: r.get::<_, i64>(3)? as u64, digest: digest(r, 4)? };
             files.entry(r.get(0)?).or_default().push(file);
         }
+        let mut quarantined = self.quarantined(run)?;
         for p in &mut partitions {
             p.files = files.remove(&p.partition).unwrap_or_default();
+            p.quarantined = quarantined.remove(&p.partition).unwrap_or_default();
         }
         Ok(partitions)
+    }
+
+    /// Returns the records that a run left out because the transform fails on them, by partition, in arrival order.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn quarantined(&self, run: RunId) -> Result<HashMap<String, Vec<Quarantined>>, CatalogError> {
+        let mut statement = self.connection.prepare_cached(
+            "SELECT partition, source, record_id, snapshot_id, seq, event_us, file, file_offset, reason FROM restitch_quarantine
+             WHERE run_id = ?1 ORDER BY partition, snapshot_id, seq",
+        )?;
+        let mut by_partition: HashMap<String, Vec<Quarantined>> = HashMap::new();
+        let mut rows = statement.query([run.0])?;
+        while let Some(r) = rows.next()? {
+            by_partition.entry(r.get(0)?).or_default().push(Quarantined {
+                source: r.get(1)?,
+                record_id: r.get(2)?,
+                snapshot: SnapshotId(r.get(3)?),
+                seq: r.get(4)?,
+                event_us: r.get(5)?,
+                file: r.get(6)?,
+                offset: r.get(7)?,
+                reason: r.get(8)?,
+            });
+        }
+        Ok(by_partition)
+    }
+
+    /// Returns how many records each published partition of `dataset` was computed without.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn quarantine_counts(&self, dataset: &str) -> Result<HashMap<String, u64>, CatalogError> {
+        let mut statement =
+            self.connection.prepare_cached("SELECT partition, count(*) FROM restitch_quarantined WHERE dataset = ?1 GROUP BY partition")?;
+        let rows = statement.query_map([dataset], |r| Ok((r.get(0)?, r.get::<_, i64>(1)? as u64)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Returns what runs recorded of one partition, oldest first.
@@ -451,9 +490,10 @@ impl View<'_> {
             "SELECT {columns}, p.run_id FROM restitch_run_partition p JOIN restitch_run r ON r.run_id = p.run_id WHERE p.partition = ?2 AND r.dataset = ?1 ORDER BY p.run_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(27)?))))?.collect::<Result<Vec<_>, _>>()?;
+        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(28)?))))?.collect::<Result<Vec<_>, _>>()?;
         let mut history = Vec::new();
-        for (record, run) in records {
+        for (mut record, run) in records {
+            record.quarantined = self.quarantined(run)?.remove(partition).unwrap_or_default();
             if let Some(run) = self.run(run)? {
                 history.push((run, record));
             }
@@ -581,7 +621,7 @@ fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunPart
     Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
 }
 
-pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved, inserted, updated, unchanged, target_only, deleted, kept";
+pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved, inserted, updated, unchanged, target_only, deleted, kept, quarantined";
 
 fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
     let count = |i: usize| r.get::<_, Option<i64>>(i).map(|n| n.map(|n| n as u64));
@@ -613,6 +653,7 @@ fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
         target_only: count(24)?,
         deleted: count(25)?,
         kept: r.get::<_, i64>(26)? != 0,
+        quarantined: Vec::new(),
         files: Vec::new(),
     })
 }

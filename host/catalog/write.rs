@@ -54,12 +54,13 @@ pub trait StateWrite {
                 m.base_snapshot.0
             ],
         )?;
-        for table in ["restitch_run_partition", "restitch_run_file", "restitch_check"] {
+        for table in ["restitch_run_partition", "restitch_run_file", "restitch_quarantine", "restitch_check"] {
             c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
         }
-        let marks = vec!["?"; 28].join(", ");
+        let marks = vec!["?"; 29].join(", ");
         let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
         let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        let mut insert_quarantined = c.prepare_cached("INSERT INTO restitch_quarantine VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
         let opt = |n: Option<u64>| n.map(|n| n as i64);
         for p in &m.partitions {
             let (records, late, duplicates, conflicts, rows, bytes) =
@@ -92,8 +93,25 @@ pub trait StateWrite {
                 opt(p.unchanged),
                 opt(p.target_only),
                 opt(p.deleted),
-                p.kept as i64
+                p.kept as i64,
+                p.quarantined.len() as i64
             ])?;
+            for q in &p.quarantined {
+                let (run, dataset) = (m.run.0, &m.recipe.dataset);
+                insert_quarantined.execute(params![
+                    run,
+                    dataset,
+                    p.partition,
+                    q.source,
+                    q.record_id,
+                    q.snapshot.0,
+                    q.seq,
+                    q.event_us,
+                    q.file,
+                    q.offset,
+                    q.reason
+                ])?;
+            }
             for f in &p.files {
                 insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
             }

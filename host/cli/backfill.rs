@@ -7,7 +7,7 @@ use super::{
     plan::{plan_json, plan_text, touches, window_text},
     progress::{Meter, Unit},
     report::Failure,
-    show::{checks_text, manifest_json},
+    show::{checks_text, manifest_json, quarantine_text},
 };
 use crate::{
     config::TransformRef,
@@ -210,6 +210,7 @@ pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop:
 /// Returns what a run did, for people.
 pub(super) fn result_text(m: &Manifest) -> String {
     let mut text = partitions_text(m);
+    text += &quarantine_text(m);
     if !m.checks.is_empty() {
         text += &format!("\n{}", checks_text(&m.checks));
     }
@@ -278,14 +279,14 @@ fn row_columns(m: &Manifest) -> RowColumns {
 /// Returns the partitions of a run as a table.
 pub(super) fn partitions_text(m: &Manifest) -> String {
     let (columns, counts) = row_columns(m);
-    let mut head = vec!["partition", "because", ">records", ">late", ">duplicates", ">conflicts", ">moved", ">rows"];
+    let mut head = vec!["partition", "because", ">records", ">late", ">duplicates", ">conflicts", ">moved", ">quarantined", ">rows"];
     head.extend(columns.iter().copied().chain(["checksum"]));
     let mut table = Table::new(&head);
     let some = |n: u64| if n == 0 { String::new() } else { n.to_string() };
     for p in &m.partitions {
         let checksum = p.checksum.map_or("not there".into(), |d| short(Some(&d)));
         let mut row = vec![p.partition.clone(), p.reason.clone(), some(p.records), some(p.late), some(p.duplicates), some(p.conflicts)];
-        row.extend([some(p.moved), p.rows.to_string()]);
+        row.extend([some(p.moved), some(p.quarantined.len() as u64), p.rows.to_string()]);
         row.extend(counts(p).into_iter().map(|n| n.map_or(String::new(), some)));
         row.push(if p.kept { format!("{checksum} (as it was)") } else { checksum });
         table.row(row);

@@ -150,6 +150,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Lookups", (!lookups.is_empty()).then_some(lookups)),
         ("Filter", r.filter.clone()),
         ("Dedup", dedup),
+        ("Quarantine", r.quarantine.map(|max| format!("at most {max} of a partition"))),
         ("Key", Some(r.key.join(", "))),
         ("Clock, seed", Some(format!("{}, {}", crate::time::format_us(r.as_of_us), r.seed))),
         (
@@ -177,7 +178,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ),
     ]);
     if !m.partitions.is_empty() {
-        text += &format!("\n{}", partitions_text(m));
+        text += &format!("\n{}{}", partitions_text(m), quarantine_text(m));
     }
     if !m.checks.is_empty() {
         text += &format!("\n{}", checks_text(&m.checks));
@@ -191,6 +192,30 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
 
 fn serde_name(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+/// Records in quarantine that a run's report shows.
+const QUARANTINED: usize = 10;
+
+/// Returns the records that a run left out, with the reasons, and how to see all of them; nothing, if there are none.
+pub(super) fn quarantine_text(m: &Manifest) -> String {
+    let all = || m.partitions.iter().flat_map(|p| p.quarantined.iter().map(move |q| (p, q)));
+    let records = all().count();
+    if records == 0 {
+        return String::new();
+    }
+    let mut table = Table::new(&["partition", "record", "file", ">line or row", "reason"]);
+    for (p, q) in all().take(QUARANTINED) {
+        table.row([p.partition.clone(), q.record_id.clone(), q.file.clone(), q.offset.to_string(), q.reason.clone()]);
+    }
+    let more = if records > QUARANTINED { format!("(the first {QUARANTINED} of {records})\n") } else { String::new() };
+    format!(
+        "\nIn quarantine, because {} fails on them: {}.\n{}{more}`restitch query \"SELECT * FROM restitch_quarantine WHERE run_id = {}\"` shows all of them.\n",
+        m.recipe.transform,
+        count(records as i64, "record"),
+        table.text(),
+        m.run.0
+    )
 }
 
 /// Returns checks as a table, with what failed below it.

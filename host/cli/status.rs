@@ -102,7 +102,7 @@ fn dataset_text(d: &DatasetStatus) -> String {
     let mut table = Table::new(&["partition", "state", ">rows", "run", "checksum", ""]);
     let skip = d.partitions.len().saturating_sub(SHOWN);
     for p in &d.partitions[skip..] {
-        let marks = [p.dirty.then(|| "late records wait".to_owned()), p.stale.map(|s| format!("stale: {}", s.name()))];
+        let marks = [p.dirty.then(|| "late records wait".to_owned()), p.stale.map(|s| format!("stale: {}", s.name())), quarantined(p)];
         let mark = marks.into_iter().flatten().collect::<Vec<_>>().join("; ");
         table.row([
             p.published.partition.clone(),
@@ -119,10 +119,18 @@ fn dataset_text(d: &DatasetStatus) -> String {
     if skip > 0 {
         text += &format!("(the last {SHOWN} of {})\n", d.partitions.len());
     }
+    if d.partitions.iter().any(|p| p.quarantined > 0) {
+        text += &format!("\nWhat is in quarantine, and why: `restitch query \"SELECT * FROM restitch_quarantined WHERE dataset = '{}'\"`\n", d.name);
+    }
     if !d.waiting.is_empty() {
         text += &format!("\nLate records wait:\n{}", queue(&d.waiting).text());
     }
     text
+}
+
+/// Returns how many records the partition was computed without, if there are any.
+fn quarantined(p: &PartitionState) -> Option<String> {
+    (p.quarantined > 0).then(|| format!("{} in quarantine", count(p.quarantined as i64, "record")))
 }
 
 /// Returns why a source holds nobody back, if it does not.
@@ -158,7 +166,7 @@ fn source_json(s: &SourceStatus) -> Value {
 
 fn dataset_json(d: &DatasetStatus) -> Value {
     let partition = |p: &PartitionState| {
-        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": p.stale.map(|s| s.name()), "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
+        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": p.stale.map(|s| s.name()), "quarantined": p.quarantined, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
             "transform_digest": p.published.transform_digest, "input_snapshot": p.published.input_snapshot, "published_snapshot": p.published.published_snapshot })
     };
     let input = |i: &InputState| json!({ "source": i.source, "watermark": i.stands.map(|s| event_json(s.watermark.0)), "set_aside": aside(i) });

@@ -3,7 +3,7 @@
 use super::{
     Context,
     ingest::queue_json,
-    output::{Answer, count, rows_text, short},
+    output::{Answer, clean, count, rows_text, short},
     report::Failure,
     show::row_json,
 };
@@ -115,6 +115,9 @@ fn late(q: &QueueRow) -> String {
     format!("{} came late by {by} in {} ({})", count(q.records, "record"), q.file, q.tier)
 }
 
+/// Records in quarantine that the story of a run shows.
+const QUARANTINED: usize = 3;
+
 fn story(run: &RunRow, p: &PartitionRecord) -> String {
     let m = &run.manifest;
     let did = match (m.kind, m.status) {
@@ -132,9 +135,18 @@ fn story(run: &RunRow, p: &PartitionRecord) -> String {
     }
     if m.kind != Kind::Rollback {
         text += &format!("\n              {} ({}) read {}", m.recipe.transform, m.recipe.transform_digest.short(), count(p.records as i64, "record"));
-        for (n, what) in [(p.late, "late"), (p.duplicates, "duplicate"), (p.conflicts, "in conflict"), (p.moved, "moved to another partition")] {
+        for (n, what) in [
+            (p.late, "late"),
+            (p.duplicates, "duplicate"),
+            (p.conflicts, "in conflict"),
+            (p.moved, "moved to another partition"),
+            (p.quarantined.len() as u64, "in quarantine"),
+        ] {
             text += &if n > 0 { format!(", {n} {what}") } else { String::new() };
         }
+    }
+    for q in p.quarantined.iter().take(QUARANTINED) {
+        text += &format!("\n              without {} ({}, line or row {}): {}", clean(&q.record_id), clean(&q.file), q.offset, clean(&q.reason));
     }
     let before = p.prior_rows.map_or("not there".into(), |n| count(n as i64, "row"));
     let after = p.checksum.map_or("not there".into(), |_| count(p.rows as i64, "row"));

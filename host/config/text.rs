@@ -45,6 +45,7 @@ struct LimitsText {
     time: Option<Text>,
     output: Option<Text>,
     log: Option<Text>,
+    fuel: Option<Spanned<i64>>,
 }
 
 #[derive(Deserialize)]
@@ -100,6 +101,7 @@ struct DatasetText {
     time_column: Option<String>,
     dedup: Option<DedupText>,
     on_row_failure: Option<Text>,
+    max_quarantined: Option<Text>,
     #[serde(default)]
     checks: Vec<Spanned<CheckText>>,
     #[serde(default)]
@@ -507,8 +509,7 @@ impl Reader<'_> {
                 })
             }
         };
-        // Quarantine is the transform issue's; until then the only rule is to fail, and to say so.
-        self.choice(&d.on_row_failure, &[("fail", ())], ())?;
+        let quarantine = self.quarantine(&d)?;
         let own = AccessText {
             publishers: d.publishers,
             approvers: d.approvers,
@@ -528,10 +529,22 @@ impl Reader<'_> {
             key: d.key,
             time_column: d.time_column,
             dedup,
+            quarantine,
             checks: d.checks.into_iter().map(|c| self.check(c)).collect::<Result<_, _>>()?,
             limits: self.limits(&d.limits, self.limits(limits, Limits::default())?)?,
             access: own.or(access).read(self, time_zone)?,
         })
+    }
+
+    fn quarantine(&self, d: &DatasetText) -> Result<Option<MaxRejects>, ConfigError> {
+        let max = self.optional(&d.max_quarantined, MaxRejects::parse, "a number or a percentage (like 100 or 0.1%)")?;
+        match self.choice(&d.on_row_failure, &[("fail", false), ("quarantine", true)], false)? {
+            true => Ok(Some(max.unwrap_or(MAX_QUARANTINED))),
+            false => match &d.max_quarantined {
+                Some(text) => Err(self.error(text.span(), "nothing is put in quarantine without on_row_failure = \"quarantine\"", None)),
+                None => Ok(None),
+            },
+        }
     }
 
     fn limits(&self, text: &LimitsText, default: Limits) -> Result<Limits, ConfigError> {
@@ -545,6 +558,13 @@ impl Reader<'_> {
             time_ms_max: self.optional(&text.time, milliseconds, "a duration (like 60s)")?.unwrap_or(default.time_ms_max),
             output_bytes_max: size(&text.output, default.output_bytes_max)?,
             log_bytes_max: size(&text.log, default.log_bytes_max)?,
+            fuel_max: match &text.fuel {
+                None => default.fuel_max,
+                Some(fuel) => match u64::try_from(*fuel.get_ref()) {
+                    Ok(max) if max > 0 => Some(max),
+                    _ => return Err(self.error(fuel.span(), "fuel is a whole number of instructions, at least 1", None)),
+                },
+            },
         })
     }
 
@@ -707,6 +727,21 @@ limits = { memory = "64MiB" }
             ("\"jsonl\"", "3", "5:10", "invalid type: integer `3`, expected a string", None),
             ("kind = \"balance\"", "kind = \"balanced\"", "21:20", "there is no check \"balanced\"", Some("did you mean \"balance\"?")),
             ("\"row_count\", min = 1", "\"row_count\"", "21:79", "a row_count check needs min, max or max_change", None),
+            (
+                "partition = \"day\"",
+                "partition = \"day\"\non_row_failure = \"quarantin\"",
+                "19:18",
+                "\"quarantin\" is none of fail, quarantine",
+                Some("did you mean \"quarantine\"?"),
+            ),
+            (
+                "partition = \"day\"",
+                "partition = \"day\"\nmax_quarantined = \"5\"",
+                "19:19",
+                "nothing is put in quarantine without on_row_failure = \"quarantine\"",
+                None,
+            ),
+            ("memory = \"64MiB\"", "fuel = 0", "22:19", "fuel is a whole number of instructions, at least 1", None),
             ("path = \"warehouse\"", "", "2:1", "the key \"path\" is missing", None),
             ("nullable = false }\namount", "from = \"event\" }\namount", "12:43", "a JSON pointer starts with /", None),
             (

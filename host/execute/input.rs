@@ -1,7 +1,7 @@
 //! The input of partitions: raw rows of a task, filtered, deduplicated, in arrival order, batch by batch.
 //! Never holds more than a task's share of the memory: a large partition is streamed in two passes.
 
-use super::{Counts, Job, Layout, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
+use super::{Counts, Job, Layout, LeftOut, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
 use crate::{
     config::Keep,
     dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
@@ -17,27 +17,80 @@ use crate::{
 };
 use arrow::{
     array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch},
-    compute::interleave_record_batch,
+    compute::{filter_record_batch, interleave_record_batch},
     datatypes::Int64Type,
 };
 use sha2::{Digest as _, Sha256};
-use std::{collections::HashMap, rc::Rc, time::Instant};
+use std::{collections::HashMap, ops::Range, rc::Rc, time::Instant};
 
 /// The records of one partition, in arrival order.
 pub(crate) struct PartitionInput<'s> {
     counts: Counts,
     hash: Sha256,
     rows: Rows<'s>,
+    /// Which of its records are handed out, by their places in arrival order.
+    range: Range<u64>,
+    /// The place of the next record.
+    at: u64,
+    /// The batch that was handed out last: the place of its first record, and how many it has.
+    last: (u64, usize),
 }
 
 enum Rows<'s> {
     /// Places in the task's blocks.
-    Held { blocks: Rc<Vec<RawBatch>>, places: Vec<(u32, u32)>, next: usize },
-    /// Read again, in order. The last column of each batch tells payloads apart.
-    Streamed(Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's>),
+    Held { blocks: Rc<Vec<RawBatch>>, places: Rc<Vec<(u32, u32)>> },
+    /// Read again, in order. Behind the layout's columns stand the payload's hash and what orders records.
+    Streamed { batches: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's>, left_out: LeftOut, last: Option<RecordBatch> },
 }
 
-impl PartitionInput<'_> {
+impl<'s> PartitionInput<'s> {
+    fn new(counts: Counts, rows: Rows<'s>) -> PartitionInput<'s> {
+        PartitionInput { counts, hash: Sha256::new(), rows, range: 0..u64::MAX, at: 0, last: (0, 0) }
+    }
+
+    /// Returns the records once more from their beginning, if they are held in memory.
+    pub(crate) fn again(&self) -> Option<PartitionInput<'s>> {
+        let Rows::Held { blocks, places } = &self.rows else { return None };
+        Some(PartitionInput::new(self.counts, Rows::Held { blocks: blocks.clone(), places: places.clone() }))
+    }
+
+    /// Returns the records without those that are to be left out.
+    pub(crate) fn without(mut self, records: &LeftOut) -> PartitionInput<'s> {
+        match &mut self.rows {
+            _ if records.is_empty() => {}
+            Rows::Held { blocks, places } => {
+                let left = places.iter().filter(|p| !records.contains_key(&arrival(blocks, **p))).copied();
+                *places = Rc::new(left.collect());
+            }
+            Rows::Streamed { left_out, .. } => *left_out = records.clone(),
+        }
+        self
+    }
+
+    /// Returns the records of these places alone, counted after those that are left out.
+    pub(crate) fn only(self, range: Range<u64>) -> PartitionInput<'s> {
+        PartitionInput { range, ..self }
+    }
+
+    /// Returns the places of the records of the last batch.
+    pub(crate) fn last(&self) -> Range<u64> {
+        self.last.0..self.last.0 + self.last.1 as u64
+    }
+
+    /// Returns how many records were passed.
+    pub(crate) fn passed(&self) -> u64 {
+        self.at
+    }
+
+    /// Returns where a record of the last batch stands in arrival order.
+    pub(crate) fn arrival(&self, row: usize) -> Option<Arrival> {
+        match &self.rows {
+            _ if row >= self.last.1 => None,
+            Rows::Held { blocks, places } => Some(arrival(blocks, places[self.last.0 as usize + row])),
+            Rows::Streamed { last, .. } => last.as_ref().map(|b| ordered(b, row)),
+        }
+    }
+
     /// Returns what was counted before dedup.
     pub(crate) fn counts(&self) -> Counts {
         self.counts
@@ -46,19 +99,33 @@ impl PartitionInput<'_> {
     /// Returns the next batch, with the layout's columns.
     pub(crate) fn next(&mut self, layout: &Layout) -> Result<Option<RecordBatch>, Unplaced> {
         match &mut self.rows {
-            Rows::Held { blocks, places, next } => {
-                let chunk = &places[*next..places.len().min(*next + BATCH_ROWS)];
+            Rows::Held { blocks, places } => {
+                let end = places.len().min(usize::try_from(self.range.end).unwrap_or(usize::MAX));
+                let start = (self.at.max(self.range.start) as usize).min(end);
+                let chunk = &places[start..end.min(start + BATCH_ROWS)];
                 if chunk.is_empty() {
                     return Ok(None);
                 }
-                *next += chunk.len();
+                self.last = (start as u64, chunk.len());
+                self.at = self.last.0 + chunk.len() as u64;
                 for (block, row) in chunk {
                     self.hash.update(blocks[*block as usize].payload.value(*row as usize).to_le_bytes());
                 }
                 gather(blocks, chunk).map(Some)
             }
-            Rows::Streamed(batches) => {
-                let Some(batch) = batches.next().transpose()? else { return Ok(None) };
+            Rows::Streamed { batches, left_out, last } => {
+                let batch = loop {
+                    let Some(batch) = batches.next().filter(|_| self.at < self.range.end).transpose()? else { return Ok(None) };
+                    let batch = kept(batch, left_out)?;
+                    let (first, end) = (self.at, self.at + batch.num_rows() as u64);
+                    self.at = end;
+                    let (low, high) = (first.max(self.range.start), end.min(self.range.end));
+                    if low < high {
+                        self.last = (low, (high - low) as usize);
+                        break batch.slice((low - first) as usize, self.last.1);
+                    }
+                };
+                *last = Some(batch.clone());
                 for payload in batch.column(layout.columns.len()).as_primitive::<Int64Type>().values() {
                     self.hash.update(payload.to_le_bytes());
                 }
@@ -71,6 +138,27 @@ impl PartitionInput<'_> {
     pub(crate) fn checksum(self) -> Digest {
         Digest(self.hash.finalize().into())
     }
+}
+
+/// Returns where the record at a place stands in arrival order.
+fn arrival(blocks: &[RawBatch], (block, row): (u32, u32)) -> Arrival {
+    let block = &blocks[block as usize];
+    (block.snapshots.value(row as usize), block.seq.value(row as usize))
+}
+
+/// The same of a streamed batch, whose last two columns say it.
+fn ordered(batch: &RecordBatch, row: usize) -> Arrival {
+    let column = |from_end: usize| batch.column(batch.num_columns() - from_end).as_primitive::<Int64Type>().value(row);
+    (column(2), column(1))
+}
+
+/// Returns the records of a streamed batch that are not left out.
+fn kept(batch: RecordBatch, left_out: &LeftOut) -> Result<RecordBatch, Unplaced> {
+    if left_out.is_empty() {
+        return Ok(batch);
+    }
+    let keep: BooleanArray = (0..batch.num_rows()).map(|row| Some(!left_out.contains_key(&ordered(&batch, row)))).collect();
+    Ok(filter_record_batch(&batch, &keep)?)
 }
 
 /// Copies the rows at `places` together; a run of neighbours is a slice.
@@ -172,10 +260,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
         let elsewhere = Elsewhere::of(job, layout.record_id, job.recipe.write.part_of(partition.window));
         elsewhere.leave_out(&mut places, &mut counts, |(b, r)| (&blocks[b as usize], r as usize));
-        let arrival = |(b, r): (u32, u32)| -> Arrival {
-            let block = &blocks[b as usize];
-            (block.snapshots.value(r as usize), block.seq.value(r as usize))
-        };
+        let arrival = |place: (u32, u32)| arrival(&blocks, place);
         if let Some(rule) = &job.recipe.dedup {
             let mut dedup = Deduplicator::new(rule, places.len());
             for place in places {
@@ -187,7 +272,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
         } else if !places.is_sorted_by_key(|p| arrival(*p)) {
             places.sort_by_key(|p| arrival(*p));
         }
-        inputs.push(PartitionInput { counts, hash: Sha256::new(), rows: Rows::Held { blocks: blocks.clone(), places, next: 0 } });
+        inputs.push(PartitionInput::new(counts, Rows::Held { blocks: blocks.clone(), places: Rc::new(places) }));
     }
     timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6 - scan_ms;
     Ok(inputs)
@@ -290,9 +375,9 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
     }
     timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6;
     let stream = Stream { filtered: Filtered::new(job, &layout.columns, task), window, survivors, ordinal: 0 };
-    let rows: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> =
-        if in_order { Box::new(stream.map(|b| b.map(|b| b.without_order(layout)))) } else { sorted(job, layout, stream, budget) };
-    Ok(PartitionInput { counts, hash: Sha256::new(), rows: Rows::Streamed(rows) })
+    let batches: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> =
+        if in_order { Box::new(stream) } else { sorted(job, layout, stream, budget) };
+    Ok(PartitionInput::new(counts, Rows::Streamed { batches, left_out: LeftOut::new(), last: None }))
 }
 
 fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {
@@ -314,21 +399,10 @@ struct Stream<'s> {
     ordinal: u64,
 }
 
-/// A batch of the stream: the layout's columns, the payload's hash, and what orders rows.
-struct Streamed {
-    batch: RecordBatch,
-}
-
 const ORDER: [&str; 2] = ["_restitch_snapshot", "_restitch_seq"];
 
-impl Streamed {
-    fn without_order(self, layout: &Layout) -> RecordBatch {
-        self.batch.project(&(0..=layout.columns.len()).collect::<Vec<_>>()).expect("BUG: the columns are ours")
-    }
-}
-
 impl Iterator for Stream<'_> {
-    type Item = Result<Streamed, Unplaced>;
+    type Item = Result<RecordBatch, Unplaced>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let batch = match self.filtered.next() {
@@ -349,7 +423,8 @@ impl Iterator for Stream<'_> {
     }
 }
 
-fn streamed(batch: &RawBatch, keep: &BooleanArray) -> Result<Streamed, arrow::error::ArrowError> {
+/// Returns a batch of the stream: the layout's columns, the payload's hash, and what orders rows.
+fn streamed(batch: &RawBatch, keep: &BooleanArray) -> Result<RecordBatch, arrow::error::ArrowError> {
     let batch = batch.filter(keep)?;
     let schema = batch.columns.schema();
     let mut columns: Vec<(String, ArrayRef, bool)> =
@@ -357,7 +432,7 @@ fn streamed(batch: &RawBatch, keep: &BooleanArray) -> Result<Streamed, arrow::er
     let order: [(&str, Int64Array); 3] = [(envelope::PAYLOAD_HASH, batch.payload), (ORDER[0], batch.snapshots), (ORDER[1], batch.seq)];
     // The payload's hash may be a column of the layout too: names need not be unique for us.
     columns.extend(order.into_iter().map(|(n, a)| (format!("_restitch{n}"), std::sync::Arc::new(a) as ArrayRef, true)));
-    Ok(Streamed { batch: RecordBatch::try_from_iter_with_nullable(columns)? })
+    RecordBatch::try_from_iter_with_nullable(columns)
 }
 
 /// Rows of one file stand clustered by day; a partition of several days is sorted by arrival, on disk.
@@ -367,9 +442,8 @@ fn sorted<'s>(job: &'s Job, layout: &'s Layout, stream: Stream<'s>, memory: u64)
     fields.push(Field::new(format!("_restitch{}", envelope::PAYLOAD_HASH), DataType::Int64, true));
     fields.extend(order.iter().map(|n| Field::new(n.as_str(), DataType::Int64, true)));
     let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(fields.iter().map(|f| f.arrow(None)).collect::<Vec<_>>()));
-    let input = Box::new(stream.map(|s| s.map(|s| s.batch)));
-    let sorted = sort_spilled(schema, input, &order, (memory as usize).max(SORT_BYTES_MIN), &spill_dir(job));
-    Box::new(sorted.map(|b| b.map(|batch| Streamed { batch }.without_order(layout)).map_err(Unplaced::from)))
+    let sorted = sort_spilled(schema, Box::new(stream), &order, (memory as usize).max(SORT_BYTES_MIN), &spill_dir(job));
+    Box::new(sorted.map(|b| b.map_err(Unplaced::from)))
 }
 
 /// See [`super::read_lookup`].

@@ -228,7 +228,9 @@ impl Error {
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
             Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
-            Error::Execute(ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. })
+            Error::Execute(
+                ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. } | ExecuteError::TooManyQuarantined(_),
+            )
             | Error::Rejected { .. }
             | Error::Unhealthy { .. }
             | Error::Unproven { .. }
@@ -253,7 +255,10 @@ impl Error {
             Error::NoProject { .. } => text("`restitch init` makes a project here; -C FOLDER names another folder"),
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
             Error::Component { source, .. } => source.hint(),
-            Error::Execute(ExecuteError::Transform { source, .. }) => source.hint(),
+            Error::Execute(ExecuteError::Transform { source, .. } | ExecuteError::Blameless { source, .. }) => source.hint(),
+            Error::Execute(ExecuteError::TooManyQuarantined(refused)) => {
+                Some(format!("max_quarantined of [dataset.{}] raises the bound; the first are\n{}", refused.dataset, refused.first.join("\n")))
+            }
             Error::Execute(ExecuteError::Nulls(nulls)) => {
                 let (start, end) = nulls.window.map_or(("TIME".into(), "TIME".into()), |w| w.bounds_text());
                 let command = |s: &String| format!("`restitch ingest {s} --reparse --start {start} --end {end}`");

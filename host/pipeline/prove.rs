@@ -5,7 +5,7 @@ use super::{Error, Workshop, doctor::with_sound_input, run::compute};
 use crate::{
     catalog::{CatalogError, SLOT_US, StateWrite},
     config::{Dataset, TransformRef},
-    execute::{Computed, Progress},
+    execute::{Computed, LeftOut, Progress},
     gc,
     id::{Digest, RunId, SnapshotId},
     manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, WriteMode, checksum_of},
@@ -17,7 +17,7 @@ use crate::{
     window::{Calendar, Window},
 };
 use std::{
-    collections::{BTreeMap, HashSet, btree_map::Entry},
+    collections::{BTreeMap, HashMap, HashSet, btree_map::Entry},
     time::Instant,
 };
 
@@ -102,7 +102,7 @@ impl Workshop {
         let began = Instant::now();
         let old = self.replayable(run)?;
         let started = self.options.clock.now();
-        let versions = self.versions()?;
+        let versions = self.versions(&old.recipe.limits)?;
         let operator = self.options.operator.clone();
         let planned: Vec<PartitionRecord> = old.partitions.iter().map(|p| PartitionRecord { files: Vec::new(), ..p.clone() }).collect();
         let fresh = Manifest {
@@ -169,7 +169,7 @@ impl Workshop {
 
     fn recompute(&mut self, old: &Manifest, owner: &str, progress: &dyn Progress) -> Result<(Vec<Computed>, Timings), Error> {
         let recipe = old.recipe.clone();
-        let transform = self.load(recipe.transform_digest)?;
+        let transform = self.load(recipe.transform_digest, &recipe.limits)?;
         let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
         let records = records_by_partition(recipe.calendar(), &slots);
         let partitions = planned(old)?;
@@ -177,7 +177,8 @@ impl Workshop {
         let hull = Window::new(first.window.start(), last.window.end())?;
         let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, hull, false)?;
         let limits = (self.options.memory_bytes, self.options.workers);
-        let work = || compute(&self.store, &prepared, &partitions, (&records, &old.bases), None, &staging(owner), limits, progress);
+        let known = left_out(old);
+        let work = || compute(&self.store, &prepared, &partitions, (&records, &old.bases), None, &staging(owner), limits, Some(&known), progress);
         with_sound_input(&self.store, &prepared.files, work)
     }
 
@@ -275,6 +276,12 @@ impl Workshop {
     }
 }
 
+/// What the run left out of each partition: a replay does not search again for what the transform fails on.
+fn left_out(old: &Manifest) -> HashMap<String, LeftOut> {
+    let records = |p: &PartitionRecord| p.quarantined.iter().map(|q| ((q.snapshot.0, q.seq), q.reason.clone())).collect();
+    old.partitions.iter().map(|p| (p.partition.clone(), records(p))).collect()
+}
+
 fn planned(old: &Manifest) -> Result<Vec<PlannedPartition>, Error> {
     let window = |p: &PartitionRecord| Window::new(EventTime(p.start_us), EventTime(p.end_us));
     old.partitions.iter().map(|p| Ok(PlannedPartition { name: p.partition.clone(), window: window(p)?, reason: Reason::Forced })).collect()
@@ -321,6 +328,7 @@ pub(super) fn without_checks(r: &Recipe) -> Result<Dataset, Error> {
         checks: Vec::new(),
         limits: r.limits,
         access: Default::default(),
+        quarantine: r.quarantine,
     })
 }
 

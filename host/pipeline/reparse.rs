@@ -91,7 +91,7 @@ impl Workshop {
             checks: Vec::new(),
             checksum: None,
             timings: Timings::default(),
-            versions: self.versions()?,
+            versions: self.versions(&crate::config::Limits::default())?,
             log: Vec::new(),
             grants: Vec::new(),
             approval: None,

@@ -6,9 +6,9 @@ use crate::{
     access::Approval,
     catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
-    config::{CheckKind, Dataset, Project, Source, TransformRef, nearest},
+    config::{CheckKind, Dataset, Limits, Project, Source, TransformRef, nearest},
     datafile::Written,
-    execute::{self, Job, Progress, cut, execute, output_fields, read_lookup},
+    execute::{self, Job, LeftOut, Progress, cut, execute, output_fields, read_lookup},
     id::{Digest, RunId, SnapshotId},
     manifest::{BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, WriteMode, checksum_of},
     moves::{self, Moved},
@@ -23,7 +23,7 @@ use crate::{
     window::Window,
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     time::Instant,
 };
 
@@ -130,7 +130,7 @@ impl Workshop {
         if let (true, Some(stand)) = (dataset.inputs.len() > 1, facts.stand) {
             self.catalog.record(|r| r.put_joint(&dataset.name, &stand))?;
         }
-        let transform = self.load(bound.recipe.transform_digest)?;
+        let transform = self.load(bound.recipe.transform_digest, &bound.recipe.limits)?;
         grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
         let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
@@ -263,7 +263,7 @@ impl Workshop {
     ) -> Result<(Manifest, Claim), Error> {
         let windows: Vec<Window> = partitions.iter().map(|p| prepared.recipe.write.part_of(p.window)).collect();
         let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
-        let versions = self.versions()?;
+        let versions = self.versions(&prepared.recipe.limits)?;
         let started = self.options.clock.now();
         let planned = |p: &PlannedPartition| PartitionRecord {
             partition: p.name.clone(),
@@ -320,10 +320,10 @@ impl Workshop {
         Ok(self.store.claim(owner)?)
     }
 
-    pub(super) fn versions(&self) -> Result<Versions, Error> {
+    pub(super) fn versions(&self, limits: &Limits) -> Result<Versions, Error> {
         Ok(Versions {
             restitch: env!("CARGO_PKG_VERSION").into(),
-            engine: self.engine()?.describe_config(),
+            engine: self.engine_for(limits)?.describe_config(),
             wit: format!("restitch:transform@{CONTRACT}"),
             time_zones: chrono_tz::IANA_TZDB_VERSION.into(),
         })
@@ -421,6 +421,7 @@ impl Attempt<'_> {
                 Some(&target),
                 &folder,
                 (options.memory_bytes, options.workers),
+                None,
                 progress,
             )
         };
@@ -495,6 +496,7 @@ pub(super) fn compute(
     target: Option<&Table>,
     folder: &str,
     (memory_bytes, workers): (usize, usize),
+    known: Option<&HashMap<String, LeftOut>>,
     progress: &dyn Progress,
 ) -> Result<(Vec<execute::Computed>, Timings), Error> {
     store.create_dir(folder)?;
@@ -514,6 +516,7 @@ pub(super) fn compute(
         staging: folder,
         memory_bytes,
         workers,
+        known,
     };
     let columns = execute::scanned_columns(&job);
     let row_bytes = prepared.raw.iter().map(|r| r.row_bytes(store, &columns)).collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or(0);

@@ -32,6 +32,9 @@ const DESCRIBE_MS_MAX: u64 = 10_000;
 /// What makes runs comparable. Its hash goes into every manifest.
 const PROFILE: &str = "nan-canonicalisation relaxed-simd-deterministic no-threads no-concurrency no-gc stack=1048576 contract=1.0.0";
 
+/// What the profile has besides where instructions are counted (`limits.fuel`).
+const METERED: &str = " fuel";
+
 /// wasmtime does not tell its version; `tests` compare this with Cargo.lock.
 const WASMTIME: &str = "48.0.8";
 
@@ -51,6 +54,7 @@ pub enum Cache {
 pub struct Engine {
     inner: wasmtime::Engine,
     linker: Arc<Linker<State>>,
+    metered: bool,
 }
 
 impl Engine {
@@ -60,8 +64,22 @@ impl Engine {
     /// # Errors
     /// The cache folder cannot be made, or the machine cannot run the profile.
     pub fn new(cache: Cache) -> Result<Engine, TransformError> {
+        Engine::with(cache, false)
+    }
+
+    /// Returns an engine that counts instructions, for limits with fuel: its code is another, and a tenth slower.
+    ///
+    /// # Errors
+    /// As [`Engine::new`].
+    pub fn metered(cache: Cache) -> Result<Engine, TransformError> {
+        Engine::with(cache, true)
+    }
+
+    fn with(cache: Cache, metered: bool) -> Result<Engine, TransformError> {
         let set_up = |e: wasmtime::Error| TransformError::Engine { reason: format!("{e:#}") };
-        let inner = wasmtime::Engine::new(&configuration(cache)?).map_err(set_up)?;
+        let mut config = configuration(cache)?;
+        config.consume_fuel(metered);
+        let inner = wasmtime::Engine::new(&config).map_err(set_up)?;
         let mut linker = Linker::new(&inner);
         sandbox::add_imports(&mut linker).map_err(set_up)?;
         let weak = inner.weak();
@@ -74,12 +92,13 @@ impl Engine {
         };
         let spawned = std::thread::Builder::new().name("transform-epoch".into()).stack_size(128 << 10).spawn(tick);
         spawned.map_err(|e| TransformError::Engine { reason: e.to_string() })?;
-        Ok(Engine { inner, linker: Arc::new(linker) })
+        Ok(Engine { inner, linker: Arc::new(linker), metered })
     }
 
     /// Returns the engine's version and the hash of all of its configuration that can show in a result.
     pub fn describe_config(&self) -> String {
-        format!("wasmtime {WASMTIME}; {}", Digest::of(PROFILE.as_bytes()).short())
+        let profile = format!("{PROFILE}{}", if self.metered { METERED } else { "" });
+        format!("wasmtime {WASMTIME}; {}", Digest::of(profile.as_bytes()).short())
     }
 
     /// Returns the transform that `bytes` hold, compiled and described.

@@ -77,12 +77,14 @@ pub(super) struct State {
     log_bytes: u64,
     log_bytes_max: u64,
     log_dropped: u64,
+    /// When the call that runs has used up the partition's time.
+    deadline: Instant,
 }
 
 impl State {
     fn new(limits: &Limits) -> State {
         let memory = MemoryBudget { used: 0, max: limits.memory_bytes_max };
-        State { memory, log: VecDeque::new(), log_bytes: 0, log_bytes_max: limits.log_bytes_max, log_dropped: 0 }
+        State { memory, log: VecDeque::new(), log_bytes: 0, log_bytes_max: limits.log_bytes_max, log_dropped: 0, deadline: Instant::now() }
     }
 
     /// Adds a line and drops the earliest ones past the limit: the end of a log is what explains a failure.
@@ -151,7 +153,12 @@ pub(super) fn add_imports(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     linker.instance(TYPES)?;
     // Written by hand, for `WasmStr`: a line is read in place, so that a huge one is cut before it is copied.
     linker.instance(LOG)?.func_wrap("log", |mut store: StoreContextMut<'_, State>, (level, text): (WitLevel, WasmStr)| {
-        let text = text.to_str(&store)?.into_owned();
+        // The epoch ends guest code, not what it calls.
+        if Instant::now() >= store.data().deadline {
+            return Err(Trap::Interrupt.into());
+        }
+        let text = text.to_str(&store)?;
+        let text = text[..text.floor_char_boundary(LINE_BYTES_MAX + 4)].to_owned();
         let level = match level {
             WitLevel::Debug => Level::Debug,
             WitLevel::Info => Level::Info,
@@ -175,13 +182,21 @@ struct Sandbox {
 impl Sandbox {
     fn new(pre: &TransformerPre<State>, limits: &Limits) -> Result<Sandbox, TransformError> {
         let mut store = Store::new(pre.engine(), State::new(limits));
+        // Setting memory up costs fuel on some systems and none on others: the budget counts from after it.
+        let metered = store.set_fuel(u64::MAX).is_ok();
         store.limiter(|state| &mut state.memory);
         let time_left = Duration::from_millis(limits.time_ms_max);
         // Start functions are guest code too: they run on the partition's time.
         let started = Instant::now();
         store.set_epoch_deadline(ticks(time_left));
+        store.data_mut().deadline = started + time_left;
         let contract = pre.instantiate(&mut store).map_err(|e| explain(&e, &mut store, limits, limits.output_bytes_max))?;
         let time_left = time_left.saturating_sub(started.elapsed());
+        match limits.fuel_max {
+            Some(fuel) if metered => drop(store.set_fuel(fuel)),
+            Some(_) => return Err(TransformError::Engine { reason: "fuel is limited, and this engine does not count it".into() }),
+            None => {}
+        }
         Ok(Sandbox { store, contract, limits: *limits, time_left, output_left: limits.output_bytes_max })
     }
 
@@ -191,6 +206,7 @@ impl Sandbox {
             return Err(TransformError::Time { limit_ms: self.limits.time_ms_max });
         }
         self.store.set_epoch_deadline(ticks(self.time_left));
+        self.store.data_mut().deadline = Instant::now() + self.time_left;
         // An honest batch fits into the instance's memory; one that names a buffer many times need not.
         let lift_bytes = self.output_left.min(self.limits.memory_bytes_max) + LIFT_BYTES_EXTRA;
         self.store.set_hostcall_fuel(usize::try_from(lift_bytes).unwrap_or(usize::MAX));
@@ -216,6 +232,9 @@ fn explain(error: &Error, store: &mut Store<State>, limits: &Limits, output_left
     }
     if trap == Some(&Trap::Interrupt) {
         return TransformError::Time { limit_ms: limits.time_ms_max };
+    }
+    if trap == Some(&Trap::OutOfFuel) {
+        return TransformError::Fuel { limit: limits.fuel_max.unwrap_or(0) };
     }
     // The error's type is private to wasmtime. Lifting a result happens outside guest code: without a backtrace.
     let root = error.root_cause().to_string();

@@ -12,7 +12,7 @@ use restitch_guest::bindings::{
 };
 use std::cell::RefCell;
 
-const WAYS: &str = "good, loop-in-begin, loop-in-push, loop-in-finish, allocate, panic, recurse, divide, endless-output, endless-empty, \
+const WAYS: &str = "good, panic-in-begin, panic-in-finish, log-for-ever, same-keys, another-answer, loop-in-begin, loop-in-push, loop-in-finish, allocate, panic, recurse, divide, endless-output, endless-empty, \
     huge-batch, aliased-batch, log-flood, log-line, missing-column, extra-column, short-values, long-values, short-validity, null-key, \
     broken-offsets, late-offsets, falling-offsets, missing-offsets, stray-offsets, bad-utf8, bad-json, bad-time, many-digits, many-rows, \
     fail-row, fail-parameters, fail-other, state";
@@ -51,6 +51,7 @@ impl Guest for Misbehave {
         let how = context.parameter("how").to_owned();
         match how.as_str() {
             "loop-in-begin" => spin(),
+            "panic-in-begin" => panic!("no day like {}", context.partition),
             "fail-parameters" => return Err(Failure::Parameters("how = \"fail-parameters\"".into())),
             _ => {}
         }
@@ -67,6 +68,7 @@ impl Guest for Misbehave {
             "recurse" => drop(recurse(u64::from(batch.rows))),
             "divide" => divide(batch.rows.saturating_sub(u32::MAX)),
             "log-flood" => (0..200_000).for_each(|i| log::log(Level::Info, &format!("line {i}"))),
+            "log-for-ever" => (0u64..).for_each(|_| log::log(Level::Info, &"z".repeat(1 << 16))),
             "log-line" => log::log(Level::Warn, &"é".repeat(1 << 20)),
             "fail-row" => return Err(Failure::Row(RowFailure { row: 1, message: "it is odd".into() })),
             "fail-other" => return Err(Failure::Other("no reason".into())),
@@ -80,6 +82,7 @@ impl Guest for Misbehave {
         let calls = FINISHED.with_borrow_mut(|n| std::mem::replace(n, *n + 1));
         match how.as_str() {
             "loop-in-finish" => spin(),
+            "panic-in-finish" => panic!("no end"),
             "endless-output" => return Ok(Some(good(100_000))),
             "endless-empty" => return Ok(Some(good(0))),
             _ if calls > 0 => return Ok(None),
@@ -115,6 +118,14 @@ fn good(rows: u32) -> Batch {
 fn spoil(how: &str, batch: &mut Batch) {
     let bytes = |offsets: [i32; 4]| offsets.iter().flat_map(|o| o.to_le_bytes()).collect::<Vec<u8>>();
     match how {
+        "same-keys" => batch.columns[0].values[8..].fill(0),
+        // Whatever it can think of that might differ from one instance to the next.
+        "another-answer" => {
+            let place = std::ptr::from_ref(&batch.columns).addr() as i64;
+            let heap = Box::new(0u8);
+            let answers = [place, std::ptr::from_ref(&*heap).addr() as i64, i64::from(BEGUN.with_borrow(|n| *n))];
+            batch.columns[0].values = answers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        }
         "missing-column" => drop(batch.columns.pop()),
         "extra-column" => batch.columns.push(batch.columns[0].clone()),
         "short-values" => batch.columns[0].values.truncate(23),

@@ -1,0 +1,155 @@
+//! One instance of the transform at one partition's rows: what goes in, what comes out, and where it stood when it failed.
+//! Never looks at output rows but to measure them. `execute` collects what it gives; `quarantine` probes with it.
+
+use super::{ExecuteError, Job, Layout, context, failure, input::PartitionInput, ms};
+use crate::{
+    config::Limits,
+    plan::PlannedPartition,
+    query::{AggregateState, QueryError, Value},
+    transform::{Instance, TransformError},
+};
+use arrow::array::RecordBatch;
+use std::{collections::VecDeque, time::Instant};
+
+/// What a balance check compares, of one partition.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Balance {
+    /// The input that the transform got.
+    pub input: Value,
+    /// The output.
+    pub output: Value,
+    /// With records in quarantine: all of the input, and those records alone.
+    pub quarantined: Option<(Value, Value)>,
+}
+
+/// A balance in the measuring.
+pub(super) struct Balancing {
+    input: AggregateState,
+    output: AggregateState,
+    quarantined: Option<(AggregateState, AggregateState)>,
+}
+
+/// Where an instance stands: what a failure there can be blamed on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Place {
+    /// With a batch of its windowed input.
+    Rows,
+    /// After all input.
+    Finish,
+}
+
+/// One instance, fed.
+pub(super) struct Feed<'f> {
+    job: &'f Job<'f>,
+    layout: &'f Layout,
+    partition: &'f PlannedPartition,
+    instance: Instance,
+    pub(super) input: PartitionInput<'f>,
+    pub(super) place: Place,
+    waiting: VecDeque<RecordBatch>,
+    finished: bool,
+    balances: Vec<Balancing>,
+    /// Inside the transform, and inside the input, in milliseconds.
+    pub(super) times_ms: (f64, f64),
+}
+
+impl<'f> Feed<'f> {
+    /// Returns an instance that has begun and has its lookups; with `measured`, balances are measured, and with
+    /// `left_out`, those of records in quarantine too.
+    pub(super) fn start(
+        job: &'f Job<'f>,
+        layout: &'f Layout,
+        partition: &'f PlannedPartition,
+        input: PartitionInput<'f>,
+        limits: &Limits,
+        (measured, left_out): (bool, bool),
+    ) -> Result<Feed<'f>, ExecuteError> {
+        let failed = |source: TransformError| failure(job, partition, source);
+        let began = Instant::now();
+        let mut instance = job.transform.start(&context(job.recipe, partition), limits).map_err(failed)?;
+        let mut waiting = VecDeque::new();
+        for (index, batches) in job.lookups {
+            for batch in batches {
+                waiting.extend(instance.push(*index, batch).map_err(failed)?);
+            }
+        }
+        let balancing = job.balances.iter().filter(|_| measured).map(|(i, o)| Balancing {
+            input: i.start(),
+            output: o.start(),
+            quarantined: left_out.then(|| (i.start(), i.start())),
+        });
+        let balances = balancing.collect();
+        let times_ms = (ms(began), 0.0);
+        Ok(Feed { job, layout, partition, instance, input, place: Place::Rows, waiting, finished: false, balances, times_ms })
+    }
+
+    fn query(&self) -> impl Fn(QueryError) -> ExecuteError + use<> {
+        let partition = self.partition.name.clone();
+        move |source| ExecuteError::Query { partition: partition.clone(), source: Box::new(source) }
+    }
+
+    /// Returns one output batch: the rows that wait, or what the next input batch gives, or what `finish` gives.
+    pub(super) fn pull(&mut self) -> Result<Option<RecordBatch>, ExecuteError> {
+        let (query, partition) = (self.query(), self.partition);
+        while self.waiting.is_empty() && !self.finished {
+            let began = Instant::now();
+            let next = self.input.next(self.layout).map_err(|e| e.place(&partition.name))?;
+            self.times_ms.1 += ms(began);
+            let began = Instant::now();
+            let failed = |source: TransformError| failure(self.job, partition, source);
+            match next {
+                Some(batch) => {
+                    for b in &mut self.balances {
+                        b.input.update(&batch).map_err(&query)?;
+                        b.quarantined.as_mut().map_or(Ok(()), |(all, _)| all.update(&batch)).map_err(&query)?;
+                    }
+                    let own = batch.project(&self.layout.input);
+                    let own = own.map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
+                    self.waiting.extend(self.instance.push(0, &own).map_err(failed)?);
+                }
+                None => {
+                    self.place = Place::Finish;
+                    match self.instance.finish().map_err(failed)? {
+                        Some(batch) => self.waiting.push_back(batch),
+                        None => self.finished = true,
+                    }
+                }
+            }
+            self.times_ms.0 += ms(began);
+        }
+        let Some(batch) = self.waiting.pop_front() else { return Ok(None) };
+        for b in &mut self.balances {
+            b.output.update(&batch).map_err(&query)?;
+        }
+        Ok(Some(batch))
+    }
+
+    /// Measures records in quarantine, with the layout's columns.
+    pub(super) fn measure_left_out(&mut self, records: &RecordBatch) -> Result<(), ExecuteError> {
+        let query = self.query();
+        for (all, own) in self.balances.iter_mut().filter_map(|b| b.quarantined.as_mut()) {
+            all.update(records).and_then(|()| own.update(records)).map_err(&query)?;
+        }
+        Ok(())
+    }
+
+    /// Returns what the balances came to.
+    pub(super) fn balances(&mut self) -> Result<Vec<Balance>, ExecuteError> {
+        let query = self.query();
+        let finish = |b: Balancing| {
+            let quarantined = b.quarantined.map(|(all, own)| Ok::<_, QueryError>((all.finish()?, own.finish()?))).transpose()?;
+            Ok(Balance { input: b.input.finish()?, output: b.output.finish()?, quarantined })
+        };
+        std::mem::take(&mut self.balances).into_iter().map(|b| finish(b).map_err(&query)).collect()
+    }
+
+    /// Returns the last lines that the transform logged.
+    pub(super) fn log(&self) -> Vec<String> {
+        self.instance.log_lines().iter().map(|l| format!("{} {}", l.level, l.message)).collect()
+    }
+
+    /// Returns the milliseconds that crossing the boundary took.
+    pub(super) fn boundary_ms(&self) -> f64 {
+        self.instance.boundary_ns() as f64 / 1e6
+    }
+}

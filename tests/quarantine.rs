@@ -1,0 +1,264 @@
+//! Records that a transform fails on: found, left out, kept with the reason, counted, and left out again by a replay.
+//! Never waits for a limit on time but where that is what is tested: instructions are counted instead.
+
+use crate::support::{Lab, chain, component};
+use restitch::{
+    manifest::{Kind, Manifest, Mode},
+    pipeline::{Error, ErrorKind, RunRequest},
+};
+use std::process::Command;
+
+/// `v` is added up on both sides; `do` says how the transform fails on a row.
+const ROWS: &str = r#"
+[warehouse]
+path = "warehouse"
+[source.orders]
+format = "jsonl"
+event_time = "ts"
+record_id = "id"
+repair_window = "4000d"
+[source.orders.columns]
+id = { type = "string", nullable = false }
+ts = { type = "timestamp", nullable = false }
+do = { type = "string" }
+v  = { type = "int64" }
+[dataset.daily]
+input = "orders"
+transform = "misbehave-rows@1.0.0"
+partition = "day"
+dedup = { key = ["id"], keep = "latest_ingested" }
+on_row_failure = "quarantine"
+max_quarantined = "10"
+checks = [{ kind = "balance", name = "sum", input = "coalesce(sum(v), 0)", output = "coalesce(sum(v), 0)" }]
+limits = { memory = "64MiB", output = "256KiB", fuel = 20000000 }
+"#;
+
+fn lab_of(toml: &str) -> Lab {
+    let lab = Lab::new(toml);
+    lab.open().add_transform(&component("misbehave-rows-1.0.0.wasm")).unwrap();
+    lab
+}
+
+fn lab() -> Lab {
+    lab_of(ROWS)
+}
+
+/// Records of one day, numbered: those in `bad` fail in their way. Each is worth its number.
+fn records(day: u32, count: usize, bad: &[(usize, &str)]) -> String {
+    let how = |i: usize| bad.iter().find(|(at, _)| *at == i).map_or("ok", |(_, how)| how);
+    let line = |i: usize| {
+        let (seconds, how) = (i % 86_400, how(i));
+        let at = format!("2026-05-{day:02}T{:02}:{:02}:{:02}Z", seconds / 3600, seconds / 60 % 60, seconds % 60);
+        format!("{{\"id\":\"{day}-{i}\",\"ts\":\"{at}\",\"do\":\"{how}\",\"v\":{i}}}\n")
+    };
+    (0..count).map(line).collect()
+}
+
+/// The records of a run in quarantine: partition, id, place in the file, reason.
+fn quarantine(m: &Manifest) -> Vec<String> {
+    let one = |p: &str, q: &restitch::manifest::Quarantined| {
+        format!("{p} {} {}:{} {}", q.record_id, q.file.rsplit('/').next().unwrap(), q.offset, q.reason)
+    };
+    m.partitions.iter().flat_map(|p| p.quarantined.iter().map(|q| one(&p.partition, q))).collect()
+}
+
+fn backfill(mode: Mode) -> RunRequest {
+    RunRequest { mode, ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-02"))) }
+}
+
+fn said(lab: &Lab, words: &[&str]) -> (String, Option<i32>) {
+    let out = Command::new(env!("CARGO_BIN_EXE_restitch")).arg("-C").arg(lab.folder.path()).args(["--now", lab.now]).args(words).output().unwrap();
+    (format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)), out.status.code())
+}
+
+#[test]
+fn bad_records_are_left_out_named_counted_and_left_out_again() {
+    let lab = lab();
+    // A record that came twice counts once, and the transform is sent the later one.
+    lab.land("a.jsonl", records(1, 40, &[(7, "err"), (20, "trap")]) + &records(2, 10, &[]));
+    lab.land("b.jsonl", records(1, 3, &[(1, "spin")]));
+    let m = lab.run();
+    let found = quarantine(&m);
+    assert_eq!(found.len(), 3, "{found:?}");
+    assert_eq!(found[0], "2026-05-01 1-7 a.jsonl:8 refused: 1-7 is refused");
+    assert!(found[1].starts_with("2026-05-01 1-20 a.jsonl:21 it died: panicked at ") && found[1].ends_with("row 1-20 is a trap"), "{}", found[1]);
+    assert_eq!(found[2], "2026-05-01 1-1 b.jsonl:2 it executed more than 20000000 instructions (limits.fuel)");
+    let day = &m.partitions[0];
+    assert_eq!((day.records, day.duplicates, day.quarantined.len(), day.rows), (43, 3, 3, 37));
+    assert_eq!(m.recipe.quarantine.unwrap().to_string(), "10");
+    // The balance counts them: 780 in, and 7, 20 and 1 of it in quarantine.
+    assert!(m.checks[0].passed, "{:?}", m.checks);
+    let one = lab.backfill("2026-05-01", "2026-05-01");
+    assert_eq!((one.checks[0].passed, one.checks[0].measured.as_str()), (true, "780 in, 752 out, 28 in quarantine"));
+    assert_eq!(one.partitions[0].checksum, m.partitions[0].checksum);
+    // The original stays in raw, and the way to it is there.
+    let sql = "select r.v from restitch_quarantined q join raw_orders r on r._file = q.file and r._offset = q.file_offset where q.dataset = 'daily' order by 1";
+    assert_eq!(lab.rows(sql), ["1", "7", "20"]);
+    // A replay leaves out the same, without a search, and a proof holds.
+    let again = lab.replay(one.run).unwrap();
+    assert_eq!(quarantine(&again.manifest), quarantine(&one));
+    assert_eq!(again.manifest.partitions[0].input_checksum, one.partitions[0].input_checksum);
+    assert!(again.partitions.iter().all(|p| p.equal() && p.input_equal));
+    let proof = lab.open().verify(one.run, &()).unwrap();
+    assert!(proof.failed.is_empty(), "{:?}", proof.failed);
+    // A corrected record comes: what is in quarantine shrinks, and the history stays by run.
+    lab.land("c.jsonl", records(1, 8, &[]).lines().last().unwrap().to_owned() + "\n");
+    let fixed = lab.backfill("2026-05-01", "2026-05-01");
+    assert_eq!(quarantine(&fixed).len(), 2);
+    assert_eq!(lab.rows("select count(*) from restitch_quarantined"), ["2"]);
+    assert_eq!(
+        lab.rows("select run_id, count(*) from restitch_quarantine where dataset = 'daily' group by 1 order by 1"),
+        ["1 3", "2 3", "3 3", "4 2"]
+    );
+    // A rollback brings back what was in quarantine then.
+    lab.open().rollback(fixed.run, false, None).unwrap();
+    assert_eq!(lab.rows("select record_id from restitch_quarantined order by 1"), ["1-1", "1-20", "1-7"]);
+}
+
+#[test]
+fn what_is_in_quarantine_is_said_wherever_one_looks() {
+    let lab = lab();
+    lab.land("a.jsonl", records(1, 30, &[(7, "err"), (20, "trap")]));
+    let (text, code) = said(&lab, &["run", "daily"]);
+    assert_eq!(code, Some(0), "{text}");
+    let parts = [
+        "quarantined",
+        "In quarantine, because misbehave-rows@1.0.0 fails on them: 2 records.",
+        "refused: 1-7 is refused",
+        "SELECT * FROM restitch_quarantine WHERE run_id = 1",
+        "435 in, 408 out, 27 in quarantine",
+    ];
+    parts.iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+    let (text, _) = said(&lab, &["show", "r1"]);
+    ["at most 10 of a partition", "1-20", "row 1-20 is a trap"].iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+    let (text, _) = said(&lab, &["status"]);
+    ["2 records in quarantine", "SELECT * FROM restitch_quarantined WHERE dataset = 'daily'"]
+        .iter()
+        .for_each(|p| assert!(text.contains(p), "{text}"));
+    let (text, _) = said(&lab, &["why", "daily", "2026-05-01"]);
+    ["2 in quarantine", "without 1-7 (", "line or row 8): refused"].iter().for_each(|part| assert!(text.contains(part), "{part}: {text}"));
+    let (text, _) = said(&lab, &["query", "SELECT * FROM restitch_quarantined WHERE dataset = 'daily'"]);
+    assert!(text.contains("2026-05-01T00:00:20Z") && text.contains("1-20"), "{text}");
+}
+
+#[test]
+fn a_staged_run_and_a_dry_one_keep_what_they_found() {
+    let lab = lab();
+    lab.land("a.jsonl", records(1, 30, &[(7, "err")]));
+    let dry = lab.go(backfill(Mode::DryRun)).manifest.unwrap();
+    assert_eq!(lab.open().show(dry.run).unwrap().row.manifest.partitions[0].quarantined, dry.partitions[0].quarantined);
+    let staged = lab.go(backfill(Mode::Stage)).manifest.unwrap();
+    assert_eq!(lab.rows("select count(*) from restitch_quarantined"), ["0"]);
+    let published = lab.open().publish(staged.run).unwrap();
+    assert_eq!(quarantine(&published), quarantine(&dry));
+    assert_eq!(lab.rows("select record_id from restitch_quarantined"), ["1-7"]);
+}
+
+#[test]
+fn a_partition_larger_than_memory_comes_out_the_same() {
+    let bad = [(0, "trap"), (2_999, "err"), (3_000, "grow"), (5_999, "late")];
+    let run = |memory_bytes: usize, workers: usize| {
+        let mut lab = lab();
+        (lab.memory_bytes, lab.workers) = (memory_bytes, workers);
+        lab.land("a.jsonl", records(1, 6_000, &bad) + &records(2, 50, &[(49, "trap")]));
+        let m = lab.run();
+        assert!(lab.replay(m.run).unwrap().partitions.iter().all(|p| p.equal()));
+        let records = m.partitions.iter().map(|p| (p.checksum, p.input_checksum, p.quarantined.clone())).collect::<Vec<_>>();
+        let at = |q: &restitch::manifest::Quarantined| (q.record_id.clone(), q.offset, q.seq, q.reason.clone());
+        records.into_iter().map(|(c, i, q)| (c, i, q.iter().map(at).collect::<Vec<_>>())).collect::<Vec<_>>()
+    };
+    let held = run(64 << 20, 2);
+    let ids: Vec<&str> = held.iter().flat_map(|p| p.2.iter().map(|q| q.0.as_str())).collect();
+    assert_eq!(ids, ["1-0", "1-2999", "1-3000", "1-5999", "2-49"]);
+    assert_eq!(run(1 << 20, 1), held);
+}
+
+#[test]
+fn what_no_single_record_is_to_blame_for_fails_the_run() {
+    let fails = |toml: &str, bad: &[(usize, &str)]| {
+        let lab = lab_of(toml);
+        lab.land("a.jsonl", records(1, 20, bad));
+        let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
+        assert_eq!(e.kind(), ErrorKind::Failed);
+        assert_eq!(lab.rows("select count(*) from restitch_quarantine"), ["0"]);
+        chain(&e)
+    };
+    let with = |always: &str| ROWS.replace("partition = \"day\"", &format!("partition = \"day\"\nparams = {{ always = {always:?} }}"));
+    let blameless = |why: &str| format!("transform misbehave-rows@1.0.0 failed in partition 2026-05-01, and no single record is to blame: {why}");
+    let text = fails(ROWS, &[(3, "pair"), (9, "pair")]);
+    assert!(text.starts_with(&blameless("it fails on several records together, and on none of them alone: it died: ")), "{text}");
+    let text = fails(&with("finish"), &[]);
+    assert!(text.starts_with(&blameless("it fails without any record too: it died: ")) && text.contains("it never finishes"), "{text}");
+    // What fails before there is a record, or says that it is no record's fault, or names one that is not there.
+    let text = fails(&with("begin"), &[]);
+    assert!(
+        text.starts_with("transform misbehave-rows@1.0.0 failed in partition 2026-05-01: it died: ") && text.contains("it never begins"),
+        "{text}"
+    );
+    assert!(fails(ROWS, &[(3, "other")]).ends_with("failed in partition 2026-05-01: a reason of its own"));
+    // Without the rule a bad record fails the run, as ever.
+    let text = fails(&ROWS.replace("on_row_failure = \"quarantine\"\nmax_quarantined = \"10\"", ""), &[(3, "err")]);
+    assert!(
+        text.ends_with("failed in partition 2026-05-01: input \"rows\", row 3 of the batch: 3 is refused") || text.contains("1-3 is refused"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_record_that_is_named_wrongly_is_found_all_the_same() {
+    let lab = lab();
+    lab.land("a.jsonl", records(1, 20, &[(11, "lie"), (12, "big")]));
+    let found = quarantine(&lab.run());
+    assert_eq!(found.len(), 2);
+    assert_eq!(found[0], "2026-05-01 1-11 a.jsonl:12 refused: a row that is not there");
+    assert_eq!(found[1], "2026-05-01 1-12 a.jsonl:13 it returned more than 262144 bytes (limits.output)");
+}
+
+#[test]
+fn more_than_may_be_is_refused_with_the_first_of_them() {
+    let bad: Vec<(usize, &str)> = (0..12).map(|i| (i, "err")).collect();
+    for (max, records_found) in [("10", "11 of 100"), ("2%", "3 of 100")] {
+        let lab = lab_of(&ROWS.replace("max_quarantined = \"10\"", &format!("max_quarantined = {max:?}")));
+        lab.land("a.jsonl", records(1, 100, &bad));
+        let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
+        let expected = format!(
+            "partition 2026-05-01: transform misbehave-rows@1.0.0 fails on {records_found} record(s) at least, and max_quarantined of the dataset is {max}"
+        );
+        assert_eq!((e.kind(), e.to_string()), (ErrorKind::Validation, expected));
+        let hint = e.hint().unwrap();
+        assert!(hint.starts_with("max_quarantined of [dataset.daily] raises the bound; the first are\n"), "{hint}");
+        assert!(hint.contains("a.jsonl, line or row 2: record 1-1: refused: 1-1 is refused"), "{hint}");
+        assert!(matches!(e, Error::Execute(_)));
+        assert_eq!(lab.rows("select status, partitions from restitch_runs"), ["failed 1"]);
+    }
+}
+
+#[test]
+fn a_record_that_hangs_is_found_by_the_clock_too() {
+    let lab = lab_of(&ROWS.replace("fuel = 20000000", "time = \"2s\""));
+    lab.land("a.jsonl", records(1, 3, &[(1, "sleep")]));
+    let found = quarantine(&lab.run());
+    assert_eq!(found, ["2026-05-01 1-1 a.jsonl:2 it ran longer than 2000 ms (limits.time)"]);
+}
+
+#[test]
+fn each_limit_names_itself_its_value_the_partition_and_its_key() {
+    let toml = ROWS.replace("on_row_failure = \"quarantine\"\nmax_quarantined = \"10\"", "");
+    let table = [
+        ("spin", "it executed more than 20000000 instructions (limits.fuel)", "raise limits.fuel of the dataset"),
+        ("grow", "it needs more than 67108864 bytes of memory (limits.memory)", "raise limits.memory of the dataset"),
+        ("big", "it returned more than 262144 bytes (limits.output)", "raise limits.output of the dataset"),
+        (
+            "trap",
+            "row 1-2 is a trap",
+            "it died in restitch:transform/transform@1.0.0#push (the innermost function first); the last lines of its log:\n  error panicked at",
+        ),
+    ];
+    for (how, cause, hint) in table {
+        let lab = lab_of(&toml);
+        lab.land("a.jsonl", records(1, 5, &[(2, how)]));
+        let (text, code) = said(&lab, &["run", "daily"]);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(text.contains("failed in partition 2026-05-01") && text.contains(cause) && text.contains(hint), "{how}: {text}");
+    }
+}
