@@ -212,7 +212,7 @@ fn compiled_cache(cache: Cache) -> Result<Option<wasmtime::Cache>, TransformErro
 }
 
 /// Tells what is not a component before the compiler says it in its own words.
-fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
+pub(super) fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
     let no = |reason: String, hint| Err(TransformError::NotComponent { reason, hint });
     match bytes {
         [] => no("the file is empty".into(), "give the .wasm file that the build made"),
