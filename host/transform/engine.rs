@@ -225,7 +225,7 @@ pub(super) fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
         ),
         [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
         [0, b'a', b's', b'm', ..] => {
-            no("its header is of a version that is not known".into(), "build it with the tools that plugins/README.md names")
+            no("its header is of a version that is not known".into(), "build it with the tools that docs/transforms.md names")
         }
         [b'(', ..] => no("it is WebAssembly text".into(), "make a binary of it: `wasm-tools parse`"),
         _ => no("it does not start with \"\\0asm\"".into(), "give the .wasm file that the build made"),
