@@ -229,12 +229,19 @@ fn expected(v: &Vector, fields: &[Field]) -> Vec<RecordBatch> {
     let last = Row {
         id: -1,
         i64: Some(rows.iter().filter_map(|r| r.i64).fold(0, i64::wrapping_add)),
-        dec: Some(rows.iter().filter_map(|r| r.dec).sum()),
+        dec: Some(sum(rows.iter().filter_map(|r| r.dec))),
         text: Some(rows.iter().filter_map(|r| r.text.as_ref()?.chars().next()).collect()),
         ..Row::default()
     };
     batches.push(added(&[last], vec![None], vec![seen]));
     batches
+}
+
+/// A sum that passes through numbers of more than 128 bits on its way.
+fn sum(numbers: impl Iterator<Item = i128>) -> i128 {
+    const HALF: i128 = 10i128.pow(19);
+    let (high, low) = numbers.fold((0, 0), |(high, low), n| (high + n / HALF, low + n % HALF));
+    high * HALF + low
 }
 
 fn context(v: &Vector, more: &[(&str, &str)]) -> Context {
@@ -462,7 +469,10 @@ fn words(line: &str) -> Vec<String> {
         match (c, quote) {
             ('#', None) if word.is_none() => break,
             (' ', None) => words.extend(word.take()),
-            ('\'' | '"', None) => quote = Some(c).inspect(|_| drop(word.get_or_insert_default())),
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
             (c, Some(q)) if c == q => quote = None,
             (c, _) => word.get_or_insert_default().push(c),
         }

@@ -70,7 +70,7 @@ fn a_case_passes_in_every_batch_size_and_fails_column_by_column() {
         "  extra:   {\"customer_id\": \"B\", \"orders\": 1, \"total\": 0.00, \"currency\": \"EUR\"}",
     ];
     assert_eq!((code, out.lines().collect::<Vec<_>>().as_slice()), (3, differs.as_slice()), "{err}");
-    assert!(err.starts_with("Error: 1 of 2 cases fails with customer-totals@1.0.0\n") && err.contains("--bless"), "{err}");
+    assert!(err.starts_with("Error: 1 of 2 cases failed with customer-totals@1.0.0\n") && err.contains("--bless"), "{err}");
 
     let (code, out, _) = project.test("customer-totals-1.0.0.wasm", &["--json"]);
     let object: Value = serde_json::from_str(&out).unwrap();
@@ -138,7 +138,7 @@ fn a_case_that_cannot_be_run_is_named_with_its_line_and_the_way_out() {
 
 #[test]
 fn a_guest_that_dies_or_answers_badly_fails_its_case() {
-    let project = Project::new(&[("cases/a/input.jsonl", "{\"n\": 1}\n{\"n\": 2}"), ("cases/a/expected.jsonl", "")]);
+    let project = Project::new(&[("cases/a/input.jsonl", "{\"id\": 1}\n{\"id\": 2}"), ("cases/a/expected.jsonl", "")]);
     for (how, part) in [("panic", "the customer 7 has no name"), ("bad-utf8", "it returned a broken batch"), ("fail-row", "it is odd")] {
         project.write("cases/a/case.toml", &format!("params = {{ how = \"{how}\" }}"));
         let (code, out, err) = project.test("misbehave-1.0.0.wasm", &[]);

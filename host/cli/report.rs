@@ -25,7 +25,7 @@ pub enum Failure {
     #[error(transparent)]
     Trial(#[from] TrialError),
     /// Cases came out otherwise than they have to.
-    #[error("{failed} of {of} case{} with {transform}", if *.of == 1 { " fails" } else { "s fail" })]
+    #[error("{failed} of {of} case{} failed with {transform}", if *.of == 1 { "" } else { "s" })]
     Cases {
         /// How many failed.
         failed: usize,
