@@ -110,19 +110,14 @@ fn class(import: &str) -> ImportClass {
 mod tests {
     use super::*;
 
-    fn component(name: &str) -> Parts {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("plugins/components").join(name);
-        parts(&std::fs::read(path).unwrap()).unwrap()
-    }
-
     #[test]
     fn imports_have_a_class_and_tools_a_name() {
-        let good = component("customer-totals-1.0.0.wasm");
+        let good = parts(include_bytes!("../../plugins/components/customer-totals-1.0.0.wasm")).unwrap();
         assert_eq!(good.imports, [(TYPES.to_owned(), ImportClass::Types), (LOG.to_owned(), ImportClass::Log)]);
         assert_eq!(good.extra_exports, Vec::<String>::new());
         assert!(good.producers.iter().any(|(kind, name, _)| kind == "language" && name == "Rust"), "{:?}", good.producers);
         assert!(good.producers.iter().any(|(kind, name, _)| kind == "processed-by" && name == "rustc"), "{:?}", good.producers);
-        let bad = component("misbehave-sockets-1.0.0.wasm");
+        let bad = parts(include_bytes!("../../plugins/components/misbehave-sockets-1.0.0.wasm")).unwrap();
         assert!(bad.imports.iter().any(|(_, class)| *class == ImportClass::Refused), "{:?}", bad.imports);
         assert!(matches!(parts(b"\0asm\x0d\0\x01\0\xff\xff"), Err(TransformError::NotComponent { .. })));
         assert!(matches!(parts(b"\0asm\x01\0\0\0"), Err(TransformError::NotComponent { .. })));

@@ -24,7 +24,7 @@ pub(super) struct Settings {
 
 #[derive(serde::Deserialize, Default)]
 #[serde(deny_unknown_fields, default)]
-struct File {
+struct Declared {
     partition: Option<String>,
     start: Option<Text>,
     end: Option<Text>,
@@ -63,13 +63,13 @@ impl Settings {
     pub(super) fn read(project: &Store, path: &str) -> Result<Settings, TrialError> {
         let wrong = |problem: String| TrialError::Settings { file: path.to_owned(), problem };
         if !project.exists(path) {
-            return Settings::of(File::default()).map_err(wrong);
+            return Settings::of(Declared::default()).map_err(wrong);
         }
         let text = String::from_utf8(project.read(path)?).map_err(|_| wrong("it is not UTF-8".into()))?;
         Settings::of(toml::from_str(&text).map_err(|e| wrong(e.to_string().trim_end().to_owned()))?).map_err(wrong)
     }
 
-    fn of(file: File) -> Result<Settings, String> {
+    fn of(file: Declared) -> Result<Settings, String> {
         let zone_name = file.time_zone.as_deref().unwrap_or("UTC");
         let zone: Tz = zone_name.parse().map_err(|_| format!("time_zone: {zone_name:?} is not an IANA name such as Europe/Berlin"))?;
         let instant = |key: &str, text: &Option<Text>| match text {
