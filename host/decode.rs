@@ -6,12 +6,14 @@ mod again;
 mod column;
 mod csv;
 mod json;
+mod lines;
 mod number;
 mod open;
 mod parquet;
 mod value;
 
 pub use again::{CsvHeader, Redecoder};
+pub use lines::{read_lines, write_line, write_lines, write_value};
 pub use open::{Compression, FileIdentity, identify};
 
 use crate::{

@@ -36,6 +36,7 @@ pub mod check;
 pub mod publish;
 pub mod gc;
 pub mod doctor;
+pub mod trial;
 pub mod pipeline;
 
 // The edge.

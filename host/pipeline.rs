@@ -314,15 +314,21 @@ impl Workshop {
         })
     }
 
-    /// Loads pinned bytes, which are checked against their hash, to run under `limits`.
-    fn load(&self, digest: Digest, limits: &Limits) -> Result<Transform, Error> {
+    /// Returns the bytes of a registered component, checked against their hash.
+    ///
+    /// # Errors
+    /// They are gone or damaged.
+    pub fn component(&self, digest: Digest) -> Result<Vec<u8>, Error> {
         let path = component_path(digest);
         let bytes = self.store.read(&path)?;
         let found = Digest::of(&bytes);
-        if found != digest {
-            return Err(Error::Damaged { path, found, recorded: digest });
-        }
-        self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file: path, source })
+        if found == digest { Ok(bytes) } else { Err(Error::Damaged { path, found, recorded: digest }) }
+    }
+
+    /// Loads pinned bytes, which are checked against their hash, to run under `limits`.
+    fn load(&self, digest: Digest, limits: &Limits) -> Result<Transform, Error> {
+        let bytes = self.component(digest)?;
+        self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file: component_path(digest), source })
     }
 
     /// Returns what is known of a dataset at one snapshot.

@@ -1,14 +1,16 @@
 //! Transforms: WASM components that turn one partition's rows into a derived table's rows.
-//! Never lets one see anything but its input; the only place that names wasmtime or wit_component.
+//! Never lets one see anything but its input; the only place that names wasmtime, wasmparser or wit_component.
 //! It sits between `execute`, which has the rows, and code that nobody trusts.
 
 mod build;
 mod convert;
 mod engine;
+mod look;
 mod sandbox;
 
-pub use build::{BuildError, Language, build};
+pub use build::{BuildError, Language, build, new_files};
 pub use engine::{Cache, Engine, Transform};
+pub use look::{ImportClass, Parts, parts};
 pub use sandbox::{Instance, Level, LogLine};
 
 use crate::schema::{DataType, Field};

@@ -42,7 +42,7 @@ fn component(file: &str) -> Vec<u8> {
 }
 
 /// One engine for all, its cache kept between runs: compiling in a debug build is slow.
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(Cache::Folder(temporary().join("compiled"))).unwrap());
+pub static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(Cache::Folder(temporary().join("compiled"))).unwrap());
 
 fn load(file: &str) -> Transform {
     ENGINE.load(&component(file)).unwrap()
@@ -515,7 +515,9 @@ fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().flatten() {
         match entry.path() {
-            path if path.is_dir() && entry.file_name() != "target" => copy(&path, &to.join(entry.file_name())),
+            path if path.is_dir() && !["target", ".tools", "node_modules"].iter().any(|n| entry.file_name() == *n) => {
+                copy(&path, &to.join(entry.file_name()))
+            }
             path if path.is_file() => drop(std::fs::copy(&path, to.join(entry.file_name())).unwrap()),
             _ => {}
         }

@@ -7,6 +7,7 @@ use crate::{
     pipeline::{Error, ErrorKind},
     store::StoreError,
     transform::BuildError,
+    trial::TrialError,
 };
 use serde_json::{Value, json};
 use std::{error::Error as _, io, path::PathBuf};
@@ -20,6 +21,19 @@ pub enum Failure {
     /// A folder does not become a component.
     #[error(transparent)]
     Build(#[from] BuildError),
+    /// A case cannot be run.
+    #[error(transparent)]
+    Trial(#[from] TrialError),
+    /// Cases came out otherwise than they have to.
+    #[error("{failed} of {of} case{} failed with {transform}", if *.of == 1 { "" } else { "s" })]
+    Cases {
+        /// How many failed.
+        failed: usize,
+        /// How many there are.
+        of: usize,
+        /// The transform, as name@version.
+        transform: String,
+    },
     /// The folder of -C is no folder.
     #[error("cannot work in {}", folder.display())]
     Folder {
@@ -60,7 +74,8 @@ impl Failure {
         match self {
             Failure::Pipeline(e) => e.kind().code(),
             Failure::Build(BuildError::Failed { .. }) => 1,
-            Failure::Build(_) | Failure::Folder { .. } => 2,
+            Failure::Build(_) | Failure::Trial(_) | Failure::Folder { .. } => 2,
+            Failure::Cases { .. } => ErrorKind::Validation.code(),
             Failure::Step { code, .. } => *code,
         }
     }
@@ -68,6 +83,7 @@ impl Failure {
     fn kind(&self) -> &'static str {
         match self {
             Failure::Pipeline(e) => kind_name(e.kind()),
+            Failure::Cases { .. } => kind_name(ErrorKind::Validation),
             _ if self.code() == 2 => kind_name(ErrorKind::Usage),
             _ => kind_name(ErrorKind::Failed),
         }
@@ -76,6 +92,8 @@ impl Failure {
     fn hint(&self) -> Option<String> {
         match self {
             Failure::Pipeline(e) => e.hint(),
+            Failure::Trial(e) => e.hint(),
+            Failure::Cases { .. } => Some("if the new rows are the right ones: `restitch transform test --bless`".into()),
             Failure::Build(BuildError::Tool { .. }) => Some("Rust guests are built with cargo: https://rustup.rs".into()),
             _ => None,
         }

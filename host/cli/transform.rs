@@ -1,23 +1,38 @@
-//! `transform add | list | show | build`: components in the warehouse.
+//! `transform new | build | test | add | list | show`: from a folder of sources to a component in the warehouse.
+//! Never needs a warehouse to write, build or test one.
+//! `cli` calls it; `transform/show` and `transform/test` lay two of the answers out.
+
+mod show;
+mod test;
 
 use super::{
     Context,
-    output::{Answer, Table, bytes, facts, ingest_json},
+    output::{Answer, Table, bytes, ingest_json},
     report::Failure,
 };
 use crate::{
     catalog::TransformRow,
-    config::TransformRef,
     pipeline::Error,
     store,
-    transform::{self, Descriptor},
+    transform::{self, Cache, Descriptor, Engine, Language, Transform, TransformError},
 };
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What can be done with transforms.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
+    /// Write a small project that builds and passes its case
+    New {
+        /// What the transform is called
+        name: String,
+        /// The language
+        #[arg(long, value_name = "LANGUAGE", value_parser = language)]
+        lang: Language,
+        /// The folder to write it into, which is made [default: the name]
+        #[arg(long, value_name = "DIR")]
+        into: Option<PathBuf>,
+    },
     /// Register components; a version is bound to its bytes for ever
     Add {
         /// The components
@@ -26,37 +41,61 @@ pub enum Command {
     },
     /// List what is registered
     List,
-    /// Show one: hash, inputs, output, key, parameters
+    /// Show one: hash, inputs, output, key, parameters, imports, what made it
     Show {
-        /// The transform, as NAME@VERSION
-        #[arg(value_name = "NAME@VERSION", value_parser = reference)]
-        transform: TransformRef,
+        /// The transform, as NAME@VERSION of the warehouse or as a file
+        #[arg(value_name = "NAME@VERSION|FILE")]
+        transform: String,
     },
     /// Build the sources of a transform into a component
     Build {
         /// The folder with the sources
+        #[arg(default_value = ".", value_name = "DIR")]
         folder: PathBuf,
         /// Where to write the component [default: the folder's name, .wasm, here]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
+    /// Run a transform against the cases of its project, without a warehouse
+    Test(test::Args),
 }
 
-fn reference(text: &str) -> Result<TransformRef, String> {
-    TransformRef::parse(text).ok_or_else(|| format!("{text:?} is not NAME@VERSION"))
+fn language(text: &str) -> Result<Language, String> {
+    let known = Language::ALL.map(Language::name);
+    Language::ALL.into_iter().find(|l| l.name() == text).ok_or_else(|| format!("the languages are {}", known.join(", ")))
 }
 
 /// Carries it out.
 pub(super) fn run(command: Command, cx: &Context) -> Result<Answer, Failure> {
     match command {
+        Command::New { name, lang, into } => new(&name, lang, into),
         Command::Add { files } => add(&files, cx),
         Command::List => list(cx),
-        Command::Show { transform } => {
-            let row = cx.open()?.transform_row(&transform)?;
-            show(&row)
-        }
+        Command::Show { transform } => show::run(&transform, cx),
         Command::Build { folder, output } => build(&folder, output),
+        Command::Test(args) => test::run(&args),
     }
+}
+
+fn new(name: &str, language: Language, into: Option<PathBuf>) -> Result<Answer, Failure> {
+    let files = transform::new_files(language, name)?;
+    let folder = into.unwrap_or_else(|| PathBuf::from(name));
+    if !store::is_free(&folder)? {
+        return Err(Failure::usage(format!("{} is there already, and not empty", folder.display()), Some("--into DIR names another folder")));
+    }
+    for (path, text) in &files {
+        store::write_new(&folder.join(path), text.as_bytes())?;
+    }
+    let own = files.iter().map(|(path, _)| path.as_str()).filter(|p| !p.starts_with("sdk/") && !p.starts_with('.')).collect::<Vec<_>>();
+    let text = format!(
+        "Wrote {} ({}), a project of its own with what it needs of restitch: {}\n\nNext:\n  cd {}\n  restitch transform test\n  restitch transform build\n",
+        folder.display(),
+        language.name(),
+        own.join(", "),
+        folder.display(),
+    );
+    let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
+    Ok(Answer::new(text, json!({ "folder": folder.display().to_string(), "language": language.name(), "files": paths })))
 }
 
 fn add(files: &[PathBuf], cx: &Context) -> Result<Answer, Failure> {
@@ -91,42 +130,41 @@ fn object(t: &TransformRow) -> Value {
     json!({ "name": t.name, "version": t.version, "digest": t.digest, "size_bytes": t.size_bytes, "added": ingest_json(t.added.0), "added_by": t.added.1, "descriptor": d })
 }
 
-fn show(t: &TransformRow) -> Result<Answer, Failure> {
-    let d = descriptor(t)?;
-    let list = |fields: &[crate::schema::Field]| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    let mut text = facts([
-        ("Transform", Some(format!("{}@{}", t.name, t.version))),
-        ("Summary", Some(d.summary.clone())),
-        ("SHA-256", Some(t.digest.to_string())),
-        ("Size", Some(bytes(t.size_bytes))),
-        ("Added", Some(format!("{} by {}", t.added.0, t.added.1))),
-        ("Key", Some(d.key.join(", "))),
-    ]);
-    for (i, input) in d.inputs.iter().enumerate() {
-        text += &format!("\n{} {}:\n  {}\n", if i == 0 { "Input" } else { "Lookup" }, input.name, list(&input.fields));
-    }
-    text += &format!("\nOutput:\n  {}\n", list(&d.output));
-    if !d.parameters.is_empty() {
-        let mut table = Table::new(&["parameter", "default", "help"]);
-        for p in &d.parameters {
-            table.row([p.name.clone(), p.default.clone().unwrap_or_else(|| "(has to be given)".into()), p.help.clone()]);
-        }
-        text += &format!("\n{}", table.text());
-    }
-    Ok(Answer::new(text, object(t)))
+/// Loads a component in the way `add` does.
+fn load(bytes: &[u8]) -> Result<Transform, TransformError> {
+    Engine::new(Cache::User)?.load(bytes)
 }
 
-fn build(folder: &std::path::Path, output: Option<PathBuf>) -> Result<Answer, Failure> {
+/// Returns the component of the sources in `folder`, and what files of it are called.
+fn built(folder: &Path) -> Result<(Vec<u8>, String), Failure> {
     let component = transform::build(folder, &folder.join("target"))?;
-    let name = folder.canonicalize().ok().and_then(|f| f.file_name().map(|n| n.to_string_lossy().into_owned())).unwrap_or_else(|| "transform".into());
+    let name = std::path::absolute(folder).ok().and_then(|f| f.file_name().map(|n| n.to_string_lossy().into_owned()));
+    Ok((component, name.unwrap_or_else(|| "transform".into())))
+}
+
+fn build(folder: &Path, output: Option<PathBuf>) -> Result<Answer, Failure> {
+    let (component, name) = built(folder)?;
     let file = output.unwrap_or_else(|| PathBuf::from(format!("{name}.wasm")));
     store::write(&file, &component)?;
     let digest = crate::id::Digest::of(&component);
+    let size = bytes(component.len() as i64);
+    let object = json!({ "file": file.display().to_string(), "digest": digest, "size_bytes": component.len() });
+    let transform = match load(&component) {
+        Ok(transform) => transform,
+        // The file stays, to be looked at with `transform show`.
+        Err(source) => {
+            let failure = Error::Component { file: file.display().to_string(), source }.into();
+            let text = format!("Built {} ({size}), SHA-256 {digest}, which cannot be registered\n", file.display());
+            return Ok(Answer { failure: Some(failure), ..Answer::new(text, object) });
+        }
+    };
+    let reference = format!("{}@{}", transform.descriptor().name, transform.descriptor().version);
     let text = format!(
-        "Built {} ({}), SHA-256 {digest}\n`restitch transform add {}` registers it.\n",
+        "Built {reference} as {} ({size}), SHA-256 {digest}\nIt imports nothing but the log. `restitch transform add {}` registers it.\n",
         file.display(),
-        bytes(component.len() as i64),
         file.display()
     );
-    Ok(Answer::new(text, json!({ "file": file.display().to_string(), "digest": digest, "size_bytes": component.len() })))
+    let mut object = object;
+    object["transform"] = reference.into();
+    Ok(Answer::new(text, object))
 }

@@ -293,6 +293,23 @@ impl Column {
         Ok(column)
     }
 
+    /// Returns an empty column without default and mask, in which times without an offset are UTC.
+    pub(super) fn bare(name: &str, data_type: DataType, nullable: bool) -> Column {
+        let rule = Rule { data_type, zone: chrono_tz::Tz::UTC, unit: None, plausible: None };
+        let required = (!nullable).then_some("not nullable");
+        Column {
+            name: name.into(),
+            rule,
+            nullable,
+            mask: None,
+            required,
+            default: None,
+            on_bad: OnBad::Reject,
+            values: Values::new(data_type),
+            nulls: vec![],
+        }
+    }
+
     /// Whether a record may come without it.
     pub(super) fn has_default(&self) -> bool {
         self.default.is_some()

@@ -204,7 +204,7 @@ fn reuse<'b>(mut used: Vec<Entry<'_>>) -> Vec<Entry<'b>> {
     used.into_iter().map(|_| unreachable!("BUG: a cleared vector has an element")).collect()
 }
 
-fn put_raw(column: &mut super::Column, raw: &str) -> Result<(), String> {
+pub(super) fn put_raw(column: &mut super::Column, raw: &str) -> Result<(), String> {
     let bytes = raw.as_bytes();
     if raw == "null" {
         return column.null();
@@ -264,12 +264,12 @@ impl<'de, R: serde_json::de::Read<'de>> IntoSeed<'de> for Deserializer<R> {
     }
 }
 
-fn read_object<'a>(text: &'a str, entries: &mut Vec<Entry<'a>>) -> serde_json::Result<()> {
+pub(super) fn read_object<'a>(text: &'a str, entries: &mut Vec<Entry<'a>>) -> serde_json::Result<()> {
     Deserializer::from_str(text).into_seed(Entries(entries))
 }
 
 /// serde_json's message, with the column in front: a record is a single line.
-fn syntax(e: &serde_json::Error) -> String {
+pub(super) fn syntax(e: &serde_json::Error) -> String {
     format!("column {}: {}", e.column().max(1), without_place(&e.to_string()))
 }
 

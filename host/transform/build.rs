@@ -50,6 +50,12 @@ pub enum BuildError {
         /// What is missing.
         problem: String,
     },
+    /// A new project cannot be called that.
+    #[error("{name:?} cannot be the name of a transform: a letter first, then letters, digits, '-' and '_', 60 at most, in ASCII")]
+    Name {
+        /// The name.
+        name: String,
+    },
     /// The module is no guest of the contract.
     #[error("the compiled module cannot become a component: {reason}")]
     Component {
@@ -92,6 +98,24 @@ impl Language {
         let markers = || Language::ALL.map(|l| format!("{} ({})", l.marker(), l.name())).join(", ");
         found.ok_or_else(|| BuildError::Crate { folder: folder.into(), problem: format!("it has none of {}", markers()) })
     }
+}
+
+/// Returns the files of a new project, as (path in it, text): a transform that builds and passes its cases.
+///
+/// # Errors
+/// The name cannot be that of a transform in every language.
+pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>, BuildError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 60 || !name.chars().all(good) || name.ends_with(['-', '_']) {
+        return Err(BuildError::Name { name: name.into() });
+    }
+    let files = match language {
+        Language::Rust => rust::FILES,
+    };
+    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    let camel: String = name.split(['-', '_']).filter(|w| !w.is_empty()).map(capital).collect();
+    let fill = |text: &str| text.replace("{{name}}", name).replace("{{snake}}", &name.replace('-', "_")).replace("{{Camel}}", &camel);
+    Ok(files.iter().map(|(path, text)| (fill(path), fill(text))).collect())
 }
 
 /// Returns the component that the sources in `folder` become; what is made on the way goes to `target_dir`.
@@ -143,6 +167,21 @@ mod tests {
         }
         // A module that forgot `export!` becomes a component that exports nothing: `Engine::load` refuses that.
         assert!(componentize(b"\0asm\x01\0\0\0").is_ok());
+    }
+
+    #[test]
+    fn a_new_project_is_filled_in_and_known_by_its_marker() {
+        for language in Language::ALL {
+            let files = new_files(language, "daily-order_totals").unwrap();
+            assert!(files.iter().any(|(path, _)| path == language.marker()), "{language:?}");
+            let left = files.iter().find(|(path, text)| ["{{name}}", "{{snake}}", "{{Camel}}"].iter().any(|p| path.contains(p) || text.contains(p)));
+            assert_eq!(left, None, "{language:?}");
+        }
+        let files = new_files(Language::Rust, "daily-order_totals").unwrap();
+        assert!(files.iter().any(|(path, text)| path == "src/lib.rs" && text.contains("export!(DailyOrderTotals)")));
+        for bad in ["", "1a", "a b", "é", "a/b", "-a", "a-", &"a".repeat(61)] {
+            assert!(matches!(new_files(Language::Rust, bad), Err(BuildError::Name { .. })), "{bad:?}");
+        }
     }
 
     #[test]

@@ -231,7 +231,7 @@ fn compiled_cache(cache: Cache) -> Result<Option<wasmtime::Cache>, TransformErro
 }
 
 /// Tells what is not a component before the compiler says it in its own words.
-fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
+pub(super) fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
     let no = |reason: String, hint| Err(TransformError::NotComponent { reason, hint });
     match bytes {
         [] => no("the file is empty".into(), "give the .wasm file that the build made"),
@@ -244,7 +244,7 @@ fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
         ),
         [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
         [0, b'a', b's', b'm', ..] => {
-            no("its header is of a version that is not known".into(), "build it with the tools that plugins/README.md names")
+            no("its header is of a version that is not known".into(), "build it with the tools that docs/transforms.md names")
         }
         [b'(', ..] => no("it is WebAssembly text".into(), "make a binary of it: `wasm-tools parse`"),
         _ => no("it does not start with \"\\0asm\"".into(), "give the .wasm file that the build made"),

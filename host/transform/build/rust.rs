@@ -10,6 +10,28 @@ use std::{
 
 const TARGET: &str = "wasm32-unknown-unknown";
 
+/// What a new project holds: the template, and the SDK with the contract, so that it builds wherever it lies.
+pub(super) const FILES: &[(&str, &str)] = &[
+    ("Cargo.toml", include_str!("../../../plugins/templates/rust/Cargo.toml")),
+    ("Cargo.lock", include_str!("../../../plugins/templates/rust/Cargo.lock")),
+    (".gitignore", include_str!("../../../plugins/templates/rust/gitignore")),
+    ("src/lib.rs", include_str!("../../../plugins/templates/rust/src/lib.rs")),
+    ("cases/two-customers/input.jsonl", include_str!("../../../plugins/templates/rust/cases/two-customers/input.jsonl")),
+    ("cases/two-customers/expected.jsonl", include_str!("../../../plugins/templates/rust/cases/two-customers/expected.jsonl")),
+    ("sdk/derive/Cargo.toml", include_str!("../../../plugins/rust/derive/Cargo.toml")),
+    ("sdk/derive/src/lib.rs", include_str!("../../../plugins/rust/derive/src/lib.rs")),
+    ("sdk/guest/Cargo.toml", include_str!("../../../plugins/rust/sdk/Cargo.toml")),
+    ("sdk/guest/src/lib.rs", include_str!("../../../plugins/rust/sdk/src/lib.rs")),
+    ("sdk/guest/src/column.rs", include_str!("../../../plugins/rust/sdk/src/column.rs")),
+    ("sdk/guest/src/map.rs", include_str!("../../../plugins/rust/sdk/src/map.rs")),
+    ("sdk/guest/src/row.rs", include_str!("../../../plugins/rust/sdk/src/row.rs")),
+    ("sdk/guest/src/transform.rs", include_str!("../../../plugins/rust/sdk/src/transform.rs")),
+    ("sdk/guest/src/value.rs", include_str!("../../../plugins/rust/sdk/src/value.rs")),
+    ("sdk/guest/wit/log.wit", include_str!("../../../wit/restitch-transform-1.0.0/log.wit")),
+    ("sdk/guest/wit/transform.wit", include_str!("../../../wit/restitch-transform-1.0.0/transform.wit")),
+    ("sdk/guest/wit/types.wit", include_str!("../../../wit/restitch-transform-1.0.0/types.wit")),
+];
+
 /// Returns the component that the crate in `manifest_dir` compiles to; cargo's files go to `target_dir`.
 ///
 /// # Errors

@@ -1,24 +1,22 @@
 //! A transform that is good to most rows, and fails on those whose column `do` says how.
 //! Never of use to anybody but the tests of quarantine.
 
-use restitch_guest::{Batch, Context, Failure, Input, Output, Parameter, Transform, info, row};
+use restitch_guest::{Batch, Context, Failure, Input, Output, Parameter, Row, Transform, info};
 
-row! {
-    /// What comes in.
-    pub struct Row<'a> {
-        id: &'a str,
-        r#do: Option<&'a str>,
-        v: Option<i64>,
-    }
+/// What comes in.
+#[derive(Row)]
+pub struct Given<'a> {
+    id: &'a str,
+    r#do: Option<&'a str>,
+    v: Option<i64>,
 }
 
-row! {
-    /// The same, without `do`.
-    pub struct Kept {
-        id: String,
-        v: Option<i64>,
-        seen: i64,
-    }
+/// The same, without `do`.
+#[derive(Row)]
+pub struct Kept {
+    id: String,
+    v: Option<i64>,
+    seen: i64,
 }
 
 /// The transform.
@@ -37,7 +35,7 @@ impl Transform for Rows {
     type Output<'a> = Kept;
 
     fn inputs() -> Vec<Input> {
-        vec![Input::of::<Row>("rows")]
+        vec![Input::of::<Given>("rows")]
     }
 
     fn parameters() -> Vec<Parameter> {
@@ -51,7 +49,7 @@ impl Transform for Rows {
     }
 
     fn push(&mut self, batch: &Batch, output: &mut Output<Self>) -> Result<(), Failure> {
-        for (row, r) in batch.rows::<Row>().enumerate() {
+        for (row, r) in batch.rows::<Given>().enumerate() {
             let mut times = 1;
             match r.r#do.unwrap_or("ok") {
                 "spin" => spin(),

@@ -1,32 +1,29 @@
 //! clean-orders: one tidy row for every order.
 //! Never keeps a row: each comes back with the call that brought it.
 
-use restitch_guest::{Batch, Context, Decimal, Failure, Input, Output, Parameter, Timestamp, Transform, row};
+use restitch_guest::{Batch, Context, Decimal, Failure, Input, Output, Parameter, Row, Timestamp, Transform};
 use std::borrow::Cow;
 
-row! {
-    /// An order as it came in.
-    pub struct Order<'a> {
-        event_id: &'a str,
-        event_time: Timestamp,
-        customer_id: Option<&'a str>,
-        amount: Option<Decimal<18, 2>>,
-    }
+/// An order as it came in.
+#[derive(Row)]
+pub struct Order<'a> {
+    event_id: &'a str,
+    event_time: Timestamp,
+    customer_id: Option<&'a str>,
+    amount: Option<Decimal<18, 2>>,
 }
 
-row! {
-    /// The same order, tidied.
-    #[derive(PartialEq, Debug)]
-    pub struct Clean<'a> {
-        /// Without white space around it.
-        event_id: &'a str,
-        event_time: Timestamp,
-        /// Without white space around it, in capitals; null when nothing is left.
-        customer_id: Option<Cow<'a, str>>,
-        amount: Decimal<18, 2>,
-        /// What was done, comma-separated; null when nothing was.
-        note: Option<String>,
-    }
+/// The same order, tidied.
+#[derive(Row, PartialEq, Debug)]
+pub struct Clean<'a> {
+    /// Without white space around it.
+    event_id: &'a str,
+    event_time: Timestamp,
+    /// Without white space around it, in capitals; null when nothing is left.
+    customer_id: Option<Cow<'a, str>>,
+    amount: Decimal<18, 2>,
+    /// What was done, comma-separated; null when nothing was.
+    note: Option<String>,
 }
 
 /// The transform.

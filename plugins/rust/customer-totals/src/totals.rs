@@ -1,27 +1,24 @@
 //! Orders per customer: what versions 1.0.0 and 1.1.0 share.
 //! Never depends on the order of rows: sums are exact, and the output is sorted.
 
-use restitch_guest::{Batch, Context, Decimal, Failure, Input, Map, Output, Parameter, Timestamp, Transform, row};
+use restitch_guest::{Batch, Context, Decimal, Failure, Input, Map, Output, Parameter, Row, Timestamp, Transform};
 
-row! {
-    /// An order.
-    pub struct Order<'a> {
-        event_id: &'a str,
-        event_time: Timestamp,
-        customer_id: Option<&'a str>,
-        amount: Option<Decimal<18, 2>>,
-    }
+/// An order.
+#[derive(Row)]
+pub struct Order<'a> {
+    event_id: &'a str,
+    event_time: Timestamp,
+    customer_id: Option<&'a str>,
+    amount: Option<Decimal<18, 2>>,
 }
 
-row! {
-    /// What a customer ordered.
-    #[derive(PartialEq, Debug)]
-    pub struct Total {
-        customer_id: Option<String>,
-        orders: i64,
-        total: Decimal<38, 2>,
-        currency: String,
-    }
+/// What a customer ordered.
+#[derive(Row, PartialEq, Debug)]
+pub struct Total {
+    customer_id: Option<String>,
+    orders: i64,
+    total: Decimal<38, 2>,
+    currency: String,
 }
 
 #[derive(Default)]

@@ -1,35 +1,31 @@
 //! enrich-orders: orders per country, by a lookup of customers.
 //! Never guesses: an order whose customer or country is not known counts as "unknown".
 
-use restitch_guest::{Batch, Context, Decimal, Failure, Input, Map, Output, Timestamp, Transform, row};
+use restitch_guest::{Batch, Context, Decimal, Failure, Input, Map, Output, Row, Timestamp, Transform};
 use std::collections::BTreeMap;
 
-row! {
-    /// An order.
-    pub struct Order<'a> {
-        event_id: &'a str,
-        event_time: Timestamp,
-        customer_id: Option<&'a str>,
-        amount: Option<Decimal<18, 2>>,
-    }
+/// An order.
+#[derive(Row)]
+pub struct Order<'a> {
+    event_id: &'a str,
+    event_time: Timestamp,
+    customer_id: Option<&'a str>,
+    amount: Option<Decimal<18, 2>>,
 }
 
-row! {
-    /// A customer of the lookup.
-    pub struct Customer<'a> {
-        customer_id: &'a str,
-        country: Option<&'a str>,
-    }
+/// A customer of the lookup.
+#[derive(Row)]
+pub struct Customer<'a> {
+    customer_id: &'a str,
+    country: Option<&'a str>,
 }
 
-row! {
-    /// What a country ordered.
-    #[derive(PartialEq, Debug)]
-    pub struct Total {
-        country: String,
-        orders: i64,
-        total: Decimal<38, 2>,
-    }
+/// What a country ordered.
+#[derive(Row, PartialEq, Debug)]
+pub struct Total {
+    country: String,
+    orders: i64,
+    total: Decimal<38, 2>,
 }
 
 const UNKNOWN: &str = "unknown";

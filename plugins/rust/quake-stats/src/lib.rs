@@ -1,31 +1,28 @@
 //! quake-stats: earthquakes by band of magnitude.
 //! Never sums floats: depths are added as whole metres, so the order of rows does not show in the mean.
 
-use restitch_guest::{Batch, Context, Failure, Input, Output, Parameter, Timestamp, Transform, row};
+use restitch_guest::{Batch, Context, Failure, Input, Output, Parameter, Row, Timestamp, Transform};
 use std::collections::BTreeMap;
 
-row! {
-    /// An event of the feed.
-    pub struct Quake<'a> {
-        id: &'a str,
-        time: Timestamp,
-        magnitude: Option<f64>,
-        depth_km: Option<f64>,
-        place: Option<&'a str>,
-        r#type: Option<&'a str>,
-    }
+/// An event of the feed.
+#[derive(Row)]
+pub struct Quake<'a> {
+    id: &'a str,
+    time: Timestamp,
+    magnitude: Option<f64>,
+    depth_km: Option<f64>,
+    place: Option<&'a str>,
+    r#type: Option<&'a str>,
 }
 
-row! {
-    /// A band of one unit of magnitude.
-    #[derive(PartialEq, Debug)]
-    pub struct Stats {
-        /// Such as `2-3`: from 2 inclusive to 3 exclusive; or `unknown`.
-        band: String,
-        quakes: i64,
-        max_magnitude: Option<f64>,
-        mean_depth_km: Option<f64>,
-    }
+/// A band of one unit of magnitude.
+#[derive(Row, PartialEq, Debug)]
+pub struct Stats {
+    /// Such as `2-3`: from 2 inclusive to 3 exclusive; or `unknown`.
+    band: String,
+    quakes: i64,
+    max_magnitude: Option<f64>,
+    mean_depth_km: Option<f64>,
 }
 
 #[derive(Default)]

@@ -5,22 +5,21 @@
 //! A whole transform, counting orders per customer:
 //!
 //! ```
-//! use restitch_guest::{Batch, Context, Decimal, Failure, Input, Map, Output, Transform, row};
+//! use restitch_guest::{Batch, Context, Decimal, Failure, Input, Map, Output, Row, Transform};
 //!
-//! row! {
-//!     /// What is read.
-//!     pub struct Order<'a> {
-//!         customer_id: &'a str,
-//!         amount: Option<Decimal<18, 2>>,
-//!     }
+//! /// What is read.
+//! #[derive(Row)]
+//! pub struct Order<'a> {
+//!     customer_id: &'a str,
+//!     amount: Option<Decimal<18, 2>>,
 //! }
-//! row! {
-//!     /// What is written.
-//!     pub struct Total {
-//!         customer_id: String,
-//!         orders: i64,
-//!         total: Decimal<38, 2>,
-//!     }
+//!
+//! /// What is written.
+//! #[derive(Row)]
+//! pub struct Total {
+//!     customer_id: String,
+//!     orders: i64,
+//!     total: Decimal<38, 2>,
 //! }
 //!
 //! pub struct Totals(Map<String, (i64, i128)>);
@@ -62,11 +61,14 @@
 
 #![deny(unsafe_code)]
 
+// What the derive makes names this crate; its own tests are inside.
+extern crate self as restitch_guest;
+
 /// The contract as wit-bindgen generates it; for transforms that want to speak it themselves.
 #[allow(missing_docs, unsafe_code, clippy::all)]
 pub mod bindings {
     wit_bindgen::generate!({
-        path: "../../../wit/restitch-transform-1.0.0",
+        path: "wit",
         world: "transformer",
         pub_export_macro: true,
         default_bindings_module: "restitch_guest::bindings",
@@ -82,8 +84,9 @@ mod value;
 
 pub use bindings::restitch::transform::log::Level;
 pub use bindings::restitch::transform::types::{Context, DataType, DecimalType, Descriptor, Failure, Field, Input, Parameter};
-pub use column::{Builder, View};
+pub use column::{Builder, Column, Fixed, View};
 pub use map::{Hasher, Map};
+pub use restitch_guest_derive::Row;
 pub use row::Row;
 pub use transform::{Batch, Output, Transform, debug, info, warn};
 pub use value::{Date, Decimal, Json, Time, Timestamp, Value};

@@ -1,9 +1,32 @@
 //! A struct that is a row: its fields are the columns, in order.
-//! Never written by hand: `row!` makes it, with the fields' types as the schema.
+//! Never written by hand: `#[derive(Row)]` makes it, with the fields' types as the schema.
+//! `transform` reads and writes batches through it.
 
 use crate::{Builder, Field, View};
 
-/// A row of an input or of the output. Made by [`row!`](crate::row!).
+/// A row of an input or of the output. Made by `#[derive(Row)]`: the struct's fields are columns, of their name and
+/// their type, and nullable where the type is an `Option`.
+///
+/// With a lifetime, text and bytes are borrowed from the batch; without, they are owned. `#[row(name = "…")]` gives a
+/// column another name than its field has.
+///
+/// ```
+/// use restitch_guest::Row;
+///
+/// /// An order as it comes in.
+/// #[derive(Row)]
+/// struct Order<'a> {
+///     customer_id: Option<&'a str>,
+///     r#type: i32,
+///     #[row(name = "unit price")]
+///     price: f64,
+/// }
+/// let fields = Order::fields();
+/// let names: Vec<&str> = fields.iter().map(|f| f.name.as_str()).collect();
+/// assert_eq!(names, ["customer_id", "type", "unit price"]);
+/// assert!(fields[0].nullable && !fields[1].nullable);
+/// ```
+#[diagnostic::on_unimplemented(message = "`{Self}` is no row", label = "no row", note = "write `#[derive(Row)]` on the struct")]
 pub trait Row<'a>: Sized {
     /// Returns the columns.
     fn fields() -> Vec<Field>;
@@ -11,58 +34,4 @@ pub trait Row<'a>: Sized {
     fn read(columns: &[View<'a>], row: usize) -> Self;
     /// Adds the row to columns that are being built.
     fn write(&self, columns: &mut [Builder]);
-}
-
-/// Declares a struct whose fields are columns: name, type and whether it is nullable (`Option`).
-///
-/// With a lifetime, text and bytes are borrowed from the batch; without, they are owned. A column that
-/// is called like a keyword is written raw: `r#type`. Documentation and attributes are kept.
-///
-/// ```
-/// restitch_guest::row! {
-///     /// An order as it comes in.
-///     #[derive(Debug)]
-///     pub struct Order<'a> {
-///         /// Who sent it.
-///         customer_id: Option<&'a str>,
-///         r#type: i32,
-///     }
-/// }
-/// let fields = <Order as restitch_guest::Row>::fields();
-/// assert_eq!(fields[1].name, "type");
-/// assert!(fields[0].nullable);
-/// ```
-#[macro_export]
-macro_rules! row {
-    ($(#[$outer:meta])* $vis:vis struct $name:ident<$life:lifetime> { $($(#[$inner:meta])* $field:ident: $type:ty),* $(,)? }) => {
-        $(#[$outer])*
-        $vis struct $name<$life> { $($(#[$inner])* #[allow(missing_docs)] pub $field: $type),* }
-        $crate::row!(@impl $life, $name<$life>, $name, $($field: $type),*);
-    };
-    ($(#[$outer:meta])* $vis:vis struct $name:ident { $($(#[$inner:meta])* $field:ident: $type:ty),* $(,)? }) => {
-        $(#[$outer])*
-        $vis struct $name { $($(#[$inner])* #[allow(missing_docs)] pub $field: $type),* }
-        $crate::row!(@impl 'row, $name, $name, $($field: $type),*);
-    };
-    (@impl $life:lifetime, $full:ty, $name:ident, $($field:ident: $type:ty),*) => {
-        impl<$life> $crate::Row<$life> for $full {
-            fn fields() -> Vec<$crate::Field> {
-                vec![$($crate::Field {
-                    name: stringify!($field).trim_start_matches("r#").to_owned(),
-                    data_type: <$type as $crate::Value<$life>>::TYPE,
-                    nullable: <$type as $crate::Value<$life>>::NULLABLE,
-                }),*]
-            }
-            #[inline]
-            fn read(columns: &[$crate::View<$life>], row: usize) -> Self {
-                let mut columns = columns.iter();
-                $name { $($field: $crate::Value::read(columns.next().expect("a column for every field"), row)),* }
-            }
-            #[inline]
-            fn write(&self, columns: &mut [$crate::Builder]) {
-                let mut columns = columns.iter_mut();
-                $($crate::Value::write(&self.$field, columns.next().expect("a column for every field"));)*
-            }
-        }
-    };
 }

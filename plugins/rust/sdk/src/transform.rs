@@ -2,7 +2,7 @@
 //! Never keeps rows: what is pushed to the output goes back with the same call, in batches.
 
 use crate::bindings::restitch::transform::{log, types};
-use crate::{Builder, Context, Descriptor, Failure, Input, Level, Parameter, Row, Value, View};
+use crate::{Builder, Column, Context, Descriptor, Failure, Input, Level, Parameter, Row, Value, View};
 
 /// Rows that `finish` returns in one batch.
 const BATCH_ROWS: usize = 8_192;
@@ -88,10 +88,26 @@ impl Batch {
         (0..self.len()).map(move |row| R::read(&columns, row))
     }
 
-    /// Returns the values of the column with that index: for transforms that think in columns.
-    pub fn column<'a, T: Value<'a>>(&'a self, index: usize) -> impl ExactSizeIterator<Item = T> + 'a {
-        let view = View::new(&self.inner.columns[index]);
-        (0..self.len()).map(move |row| T::read(&view, row))
+    /// Returns the column with that index: for transforms that think in columns. `T` must be its type, or for
+    /// [`values`](Column::values) the type without the `Option`.
+    ///
+    /// ```
+    /// # use restitch_guest::{Batch, Row};
+    /// # #[derive(Row)]
+    /// # struct Order { id: i64, cents: Option<i64> }
+    /// # let batch = Batch::of(0, [Order { id: 1, cents: Some(250) }, Order { id: 2, cents: None }]);
+    /// let cents = batch.column::<i64>(1);
+    /// let total: i64 = match cents.is_full() {
+    ///     true => cents.values().sum(),
+    ///     false => cents.values().zip(cents.valid()).map(|(c, valid)| c * i64::from(valid)).sum(),
+    /// };
+    /// assert_eq!(total, 250);
+    /// ```
+    ///
+    /// # Panics
+    /// There is no such column.
+    pub fn column<'a, T: Value<'a>>(&'a self, index: usize) -> Column<'a, T> {
+        Column::new(&self.inner.columns[index], self.len())
     }
 }
 
@@ -144,17 +160,25 @@ impl<T: Transform> Output<T> {
 
 /// Adds a line for the author to the partition's log.
 pub fn debug(message: &str) {
-    log::log(Level::Debug, message);
+    add_line(Level::Debug, message);
 }
 
 /// Adds a line worth knowing to the partition's log.
 pub fn info(message: &str) {
-    log::log(Level::Info, message);
+    add_line(Level::Info, message);
 }
 
 /// Adds a warning to the partition's log.
 pub fn warn(message: &str) {
-    log::log(Level::Warn, message);
+    add_line(Level::Warn, message);
+}
+
+/// In `cargo test` there is no host: a line goes where the test's output goes.
+fn add_line(level: Level, message: &str) {
+    match cfg!(target_family = "wasm") {
+        true => log::log(level, message),
+        false => eprintln!("{level:?}: {message}"),
+    }
 }
 
 impl Input {
@@ -306,15 +330,13 @@ macro_rules! export {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Decimal, row};
+    use crate::{Decimal, Row};
 
-    row! {
-        /// In and out.
-        #[derive(Clone, PartialEq, Debug)]
-        pub struct Item {
-            name: Option<String>,
-            price: Decimal<18, 2>,
-        }
+    /// In and out.
+    #[derive(Row, Clone, PartialEq, Debug)]
+    pub struct Item {
+        name: Option<String>,
+        price: Decimal<18, 2>,
     }
 
     /// Returns every item at once when it comes, and `left` of them again at the end.
@@ -368,7 +390,7 @@ mod tests {
         let items = [Item { name: Some("a".into()), price: Decimal(1) }, Item { name: None, price: Decimal(2) }];
         let mut runner = Runner::<Echo>::begin(context("20000")).unwrap();
         let batch = Batch::of(0, items.clone());
-        assert_eq!(batch.column::<Decimal<18, 2>>(1).map(|d| d.0).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(batch.column::<Decimal<18, 2>>(1).iter().map(|d| d.0).collect::<Vec<_>>(), [1, 2]);
         let out = runner.push(0, batch.inner).unwrap().unwrap();
         let out = Batch { input: 0, inner: out };
         assert_eq!(out.rows::<Item>().collect::<Vec<_>>(), items);

@@ -1,10 +1,16 @@
 //! The Rust types that a column's values can have, and how each is read and written.
 //! Never converts: a type of the contract has the Rust types listed here, and no others.
 
-use crate::{Builder, DataType, DecimalType, View};
+use crate::{Builder, DataType, DecimalType, Fixed, View};
 use std::{borrow::Cow, fmt};
 
 /// A Rust type that a column may have. `Option<T>` is the same column with nulls.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no value of a column",
+    label = "no column is of this type",
+    note = "boolean: bool; int32, int64: i32, i64; float32, float64: f32, f64; decimal: Decimal<P, S>; string: &str, String, Cow<str>; \
+            json: Json<&str>, Json<String>; binary: &[u8], Vec<u8>; date, time, timestamp: Date, Time, Timestamp; nullable: Option of one of them"
+)]
 pub trait Value<'a>: Sized {
     /// The column's type.
     const TYPE: DataType;
@@ -93,6 +99,12 @@ macro_rules! fixed {
                 column.push_null_fixed::<$size>();
             }
         }
+        impl Fixed for $type {
+            #[inline]
+            fn values(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self> + use<'_> {
+                bytes.as_chunks::<$size>().0.iter().map(|chunk| $read(*chunk))
+            }
+        }
     )*};
 }
 
@@ -104,6 +116,13 @@ fixed! {
     Date = Date, 4, |b| Date(i32::from_le_bytes(b)), |d: Date| d.0;
     Time = Time, 8, |b| Time(i64::from_le_bytes(b)), |t: Time| t.0;
     Timestamp = Timestamp, 8, |b| Timestamp(i64::from_le_bytes(b)), |t: Timestamp| t.0;
+}
+
+impl<const P: u8, const S: i8> Fixed for Decimal<P, S> {
+    #[inline]
+    fn values(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self> + use<'_, P, S> {
+        bytes.as_chunks::<16>().0.iter().map(|chunk| Decimal(i128::from_le_bytes(*chunk)))
+    }
 }
 
 impl<const P: u8, const S: i8> Value<'_> for Decimal<P, S> {
