@@ -14,6 +14,7 @@ mod languages;
 mod lateness;
 mod main_job;
 mod masks;
+mod native;
 mod order;
 mod publication_cases;
 mod reparse;

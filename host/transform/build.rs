@@ -2,7 +2,11 @@
 //! Never looks for a tool in a place it does not name when the tool is missing.
 //! `restitch transform new` and `transform build` call it, and the test that rebuilds the committed components.
 
+mod c;
+mod go;
 mod rust;
+mod stub;
+mod world;
 
 use std::{
     ffi::{OsStr, OsString},
@@ -86,16 +90,22 @@ pub enum BuildError {
 pub enum Language {
     /// A crate, compiled for `wasm32-unknown-unknown`.
     Rust,
+    /// Files in C, compiled by Zig's C compiler.
+    C,
+    /// A module, compiled by the Go tool-chain.
+    Go,
 }
 
 impl Language {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Language; 1] = [Language::Rust];
+    pub const ALL: [Language; 3] = [Language::Rust, Language::C, Language::Go];
 
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Language::Rust => "rust",
+            Language::C => "c",
+            Language::Go => "go",
         }
     }
 
@@ -103,6 +113,8 @@ impl Language {
     pub fn marker(self) -> &'static str {
         match self {
             Language::Rust => "Cargo.toml",
+            Language::C => "transform.c",
+            Language::Go => "go.mod",
         }
     }
 
@@ -142,6 +154,8 @@ pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>
 pub fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
     match Language::of(folder)? {
         Language::Rust => rust::build(folder, target_dir),
+        Language::C => c::build(folder, target_dir),
+        Language::Go => go::build(folder, target_dir),
     }
 }
 
