@@ -11,18 +11,18 @@ type Type uint8
 
 // The types of columns, and what Go makes of them.
 const (
-	Boolean     Type = iota // bool
-	Int32                   // int32
-	Int64                   // int64
-	Float32                 // float32
-	Float64                 // float64
-	DecimalType             // Decimal
-	String                  // string
-	JSONType                // JSON
-	Binary                  // []byte
-	DateType                // Date
-	TimeType                // Time
-	TimestampType           // Timestamp
+	Boolean       Type = iota // bool
+	Int32                     // int32
+	Int64                     // int64
+	Float32                   // float32
+	Float64                   // float64
+	DecimalType               // Decimal
+	String                    // string
+	JSONType                  // JSON
+	Binary                    // []byte
+	DateType                  // Date
+	TimeType                  // Time
+	TimestampType             // Timestamp
 )
 
 var typeNames = [...]string{"boolean", "int32", "int64", "float32", "float64", "decimal", "string", "json", "binary", "date", "time", "timestamp"}
