@@ -175,6 +175,21 @@ fn the_log_says_that_it_began() {
     }
 }
 
+/// What the SDK in Go does without a host: decimals, rows and columns.
+#[test]
+fn the_go_sdk_passes_its_own_tests() {
+    let tools = std::env::var_os("RESTITCH_TOOLS").map(|t| Path::new(&t).join("bin/go")).filter(|go| go.is_file());
+    let go = tools.unwrap_or_else(|| "go".into());
+    let mut command = std::process::Command::new(go);
+    command.current_dir(root().join("plugins/sdk/go")).args(["test", "./..."]);
+    for (name, value) in [("GOFLAGS", ""), ("GOWORK", "off"), ("GOPROXY", "off"), ("GOTOOLCHAIN", "local")] {
+        command.env(name, value);
+    }
+    command.env("GOCACHE", temporary().join("go-cache")).env("GOPATH", temporary().join("go-path")).env("XDG_CONFIG_HOME", temporary());
+    let output = command.output().unwrap_or_else(|e| panic!("go: {e}; install it (plugins/tools.sh) and set RESTITCH_TOOLS"));
+    assert!(output.status.success(), "{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+}
+
 /// `RESTITCH_BLESS=1 cargo test the_same_sources_build` writes what the test would compare.
 #[test]
 fn the_same_sources_build_to_the_same_bytes() {

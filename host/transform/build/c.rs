@@ -16,15 +16,15 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("cases/two-customers/expected.jsonl", include_str!("../../../plugins/templates/c/cases/two-customers/expected.jsonl")),
     ("cases/no-orders/input.jsonl", include_str!("../../../plugins/templates/c/cases/no-orders/input.jsonl")),
     ("cases/no-orders/expected.jsonl", include_str!("../../../plugins/templates/c/cases/no-orders/expected.jsonl")),
-    ("restitch/restitch.h", include_str!("../../../plugins/sdk/c/restitch.h")),
-    ("restitch/restitch.c", include_str!("../../../plugins/sdk/c/restitch.c")),
+    ("sdk/restitch.h", include_str!("../../../plugins/sdk/c/restitch.h")),
+    ("sdk/restitch.c", include_str!("../../../plugins/sdk/c/restitch.c")),
 ];
 
 const HINT: ToolHint =
     ToolHint { purpose: "compiles C", install: &["python3 -m venv .venv", ".venv/bin/pip install ziglang==0.17.1"] };
 
 /// Where the SDK is: in a project, then in this repository.
-const SDK: [&str; 2] = ["restitch", "../../sdk/c"];
+const SDK: [&str; 2] = ["sdk", "../../sdk/c"];
 
 /// A trap's frames are called by the names that stay in; folders would differ from machine to machine.
 const FLAGS: [&str; 13] = [
@@ -50,13 +50,13 @@ const FLAGS: [&str; 13] = [
 /// There is no compiler, it says no, or what it makes is no guest.
 pub(super) fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
     let wrong = |problem: String| BuildError::Crate { folder: folder.into(), problem };
-    let (compiler, first) = compiler(folder)?;
+    let compiler = compiler(folder)?;
     let sdk = SDK.into_iter().find(|s| folder.join(s).join("restitch.h").is_file());
-    let sdk = sdk.ok_or_else(|| wrong("it has no restitch/restitch.h: copy the folder from a new project (restitch transform new)".into()))?;
+    let sdk = sdk.ok_or_else(|| wrong("it has no sdk/restitch.h: take the folder `sdk` of a new project (restitch transform new NAME --lang c)".into()))?;
     let target = std::path::absolute(target_dir).map_err(|e| wrong(e.to_string()))?;
     std::fs::create_dir_all(&target).map_err(|e| wrong(format!("{} cannot be made: {e}", target.display())))?;
     let module = target.join("transform.core.wasm");
-    let mut arguments: Vec<OsString> = first.iter().chain(&FLAGS).map(Into::into).collect();
+    let mut arguments: Vec<OsString> = FLAGS.iter().map(Into::into).collect();
     arguments.extend([OsString::from("-I"), sdk.into()]);
     arguments.extend(sources(folder, sdk).map_err(|e| wrong(e.to_string()))?);
     arguments.extend([OsString::from("-o"), module.clone().into()]);
@@ -65,9 +65,9 @@ pub(super) fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildEr
     world::componentize(module)
 }
 
-/// Returns what to start, and what stands before the compiler's own arguments: pip's package calls Zig `python-zig`.
-fn compiler(folder: &Path) -> Result<(PathBuf, &'static [&'static str]), BuildError> {
-    tool(folder, "python-zig", &HINT).or_else(|_| tool(folder, "zig", &HINT)).map(|zig| (zig, [].as_slice()))
+/// Returns Zig, which pip's package calls `python-zig`.
+fn compiler(folder: &Path) -> Result<PathBuf, BuildError> {
+    tool(folder, "python-zig", &HINT).or_else(|_| tool(folder, "zig", &HINT))
 }
 
 /// Returns the C files of the folder and the SDK's, relative to the folder, in the order of their names.
@@ -77,4 +77,18 @@ fn sources(folder: &Path, sdk: &str) -> std::io::Result<Vec<OsString>> {
     names.sort();
     names.push(format!("{sdk}/restitch.c").into());
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sources_are_taken_in_the_order_of_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["transform.c", "b.c", "a.h", "notes"] {
+            std::fs::write(folder.path().join(name), "").unwrap();
+        }
+        assert_eq!(sources(folder.path(), "sdk").unwrap(), ["b.c", "transform.c", "sdk/restitch.c"]);
+    }
 }

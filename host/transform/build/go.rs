@@ -14,13 +14,13 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("cases/two-customers/expected.jsonl", include_str!("../../../plugins/templates/go/cases/two-customers/expected.jsonl")),
     ("cases/no-orders/input.jsonl", include_str!("../../../plugins/templates/go/cases/no-orders/input.jsonl")),
     ("cases/no-orders/expected.jsonl", include_str!("../../../plugins/templates/go/cases/no-orders/expected.jsonl")),
-    ("restitch/go.mod", include_str!("../../../plugins/sdk/go/go.mod")),
-    ("restitch/restitch.go", include_str!("../../../plugins/sdk/go/restitch.go")),
-    ("restitch/values.go", include_str!("../../../plugins/sdk/go/values.go")),
-    ("restitch/columns.go", include_str!("../../../plugins/sdk/go/columns.go")),
-    ("restitch/rows.go", include_str!("../../../plugins/sdk/go/rows.go")),
-    ("restitch/wire.go", include_str!("../../../plugins/sdk/go/wire.go")),
-    ("restitch/native.go", include_str!("../../../plugins/sdk/go/native.go")),
+    ("sdk/go.mod", include_str!("../../../plugins/sdk/go/go.mod")),
+    ("sdk/restitch.go", include_str!("../../../plugins/sdk/go/restitch.go")),
+    ("sdk/values.go", include_str!("../../../plugins/sdk/go/values.go")),
+    ("sdk/columns.go", include_str!("../../../plugins/sdk/go/columns.go")),
+    ("sdk/rows.go", include_str!("../../../plugins/sdk/go/rows.go")),
+    ("sdk/wire.go", include_str!("../../../plugins/sdk/go/wire.go")),
+    ("sdk/native.go", include_str!("../../../plugins/sdk/go/native.go")),
 ];
 
 const HINT: ToolHint =

@@ -265,3 +265,114 @@ fn random() -> Function {
         i.local_get(length).i32_const(1).i32_sub().local_set(length).br(0).end().end().i32_const(0);
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wasmtime::{Caller, Engine, Instance, Linker, Memory, Store};
+
+    type Lines = Vec<(i32, String)>;
+
+    struct Stub {
+        store: Store<Lines>,
+        instance: Instance,
+        memory: Memory,
+    }
+
+    impl Stub {
+        fn new() -> Stub {
+            let engine = Engine::default();
+            let mut store = Store::new(&engine, Lines::new());
+            let memory = Memory::new(&mut store, wasmtime::MemoryType::new(1, None)).unwrap();
+            let mut linker = Linker::new(&engine);
+            linker.define(&store, "env", "memory", memory).unwrap();
+            let log = move |mut caller: Caller<'_, Lines>, level: i32, text: i32, length: i32| {
+                let text = String::from_utf8(memory.data(&caller)[text as usize..][..length as usize].to_vec()).unwrap();
+                caller.data_mut().push((level, text));
+            };
+            linker.func_wrap("restitch:transform/log@1.0.0", "log", log).unwrap();
+            let module = wasmtime::Module::new(&engine, module()).unwrap();
+            let instance = linker.instantiate(&mut store, &module).unwrap();
+            Stub { store, instance, memory }
+        }
+
+        /// Calls a function of numbers in 32 bits.
+        fn call(&mut self, name: &str, arguments: &[i32]) -> i32 {
+            let function = self.instance.get_func(&mut self.store, name).unwrap();
+            let arguments: Vec<_> = arguments.iter().map(|a| wasmtime::Val::I32(*a)).collect();
+            let mut results = [wasmtime::Val::I32(-1)];
+            function.call(&mut self.store, &arguments, &mut results).unwrap();
+            results[0].unwrap_i32()
+        }
+
+        fn clock(&mut self) -> i64 {
+            let function = self.instance.get_typed_func::<(i32, i64, i32), i32>(&mut self.store, "clock_time_get").unwrap();
+            assert_eq!(function.call(&mut self.store, (1, 0, 8)).unwrap(), 0);
+            i64::from_le_bytes(self.read(8))
+        }
+
+        fn write(&mut self, at: usize, bytes: &[u8]) {
+            self.memory.write(&mut self.store, at, bytes).unwrap();
+        }
+
+        fn read<const N: usize>(&self, at: usize) -> [u8; N] {
+            *self.memory.data(&self.store)[at..].first_chunk().unwrap()
+        }
+    }
+
+    #[test]
+    fn every_function_of_preview_1_is_there_once() {
+        let mut stub = Stub::new();
+        let names: std::collections::BTreeSet<String> = stub.instance.exports(&mut stub.store).map(|e| e.name().to_owned()).collect();
+        assert_eq!((names.len(), REFUSED.len() + WRITTEN.len()), (46, 46));
+    }
+
+    #[test]
+    fn the_clock_counts_and_waiting_is_over_at_once() {
+        let mut stub = Stub::new();
+        assert_eq!([stub.clock(), stub.clock()], [CLOCK_START_NS, CLOCK_START_NS + CLOCK_STEP_NS]);
+        // A wait of five milliseconds, and one until an instant that has passed.
+        stub.write(100, &42u64.to_le_bytes());
+        stub.write(124, &5_000_000u64.to_le_bytes());
+        assert_eq!(stub.call("poll_oneoff", &[100, 200, 1, 300]), 0);
+        assert_eq!((u64::from_le_bytes(stub.read(200)), u32::from_le_bytes(stub.read(300))), (42, 1));
+        let now = CLOCK_START_NS + 2 * CLOCK_STEP_NS + 5_000_000;
+        stub.write(140, &[1]);
+        stub.call("poll_oneoff", &[100, 200, 1, 300]);
+        assert_eq!(stub.clock(), now);
+        assert_eq!(stub.call("poll_oneoff", &[100, 200, 0, 300]), EINVAL);
+    }
+
+    #[test]
+    fn what_is_written_becomes_lines_of_the_log() {
+        let mut stub = Stub::new();
+        stub.write(0, b"oh no\r\n");
+        stub.write(16, "ü".as_bytes());
+        for (at, (text, length)) in (64..).step_by(8).zip([(0u32, 7u32), (16, 2), (16, 0), (0, 2)]) {
+            stub.write(at, &text.to_le_bytes());
+            stub.write(at + 4, &length.to_le_bytes());
+        }
+        assert_eq!(stub.call("fd_write", &[2, 64, 4, 128]), 0);
+        assert_eq!(u32::from_le_bytes(stub.read(128)), 11);
+        assert_eq!(stub.call("fd_write", &[1, 64, 1, 128]), 0);
+        assert_eq!(stub.call("fd_write", &[3, 64, 1, 128]), EBADF);
+        let lines: Vec<(i32, &str)> = stub.store.data().iter().map(|(level, text)| (*level, text.as_str())).collect();
+        assert_eq!(lines, [(ERROR, "oh no"), (ERROR, "oh"), (DEBUG, "oh no")]);
+    }
+
+    #[test]
+    fn numbers_and_variables_are_the_same_every_time() {
+        let numbers = |stub: &mut Stub| {
+            assert_eq!(stub.call("random_get", &[0, 16]), 0);
+            stub.read::<16>(0)
+        };
+        let (mut a, mut b) = (Stub::new(), Stub::new());
+        let (first, second) = (numbers(&mut a), numbers(&mut a));
+        assert_eq!((first, second), (numbers(&mut b), numbers(&mut b)));
+        assert_ne!(first, second);
+        assert_eq!((a.call("environ_sizes_get", &[0, 4]), a.read::<8>(0)), (0, [1, 0, 0, 0, 17, 0, 0, 0]));
+        assert_eq!((a.call("environ_get", &[0, 8]), a.read::<4>(0), a.read::<17>(8)), (0, [8, 0, 0, 0], *b"GOTRACEBACK=none\0"));
+        let exit = a.instance.get_typed_func::<i32, ()>(&mut a.store, "proc_exit").unwrap();
+        assert!(exit.call(&mut a.store, 0).is_err());
+    }
+}

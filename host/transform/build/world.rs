@@ -31,3 +31,15 @@ pub(super) fn componentize(mut module: Vec<u8>) -> Result<Vec<u8>, BuildError> {
     };
     encode().map_err(|e| BuildError::Component { reason: format!("{e:#}") })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_that_is_no_transform_is_told_what_it_lacks() {
+        let problem = componentize(b"\0asm\x01\0\0\0".to_vec()).unwrap_err().to_string();
+        assert!(problem.contains("restitch:transform/transform@1.0.0") && problem.contains("describe"), "{problem}");
+        assert!(matches!(componentize(b"".to_vec()), Err(BuildError::Component { .. })));
+    }
+}
