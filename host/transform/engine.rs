@@ -221,7 +221,7 @@ pub(super) fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
         }
         [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => no(
             "it is a core module".into(),
-            "make a component of it: `restitch transform build DIR` for Rust, `wasm-tools component new` for the others",
+            "make a component of it: `restitch transform build DIR`",
         ),
         [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
         [0, b'a', b's', b'm', ..] => {

@@ -27,7 +27,7 @@ const HINT: ToolHint =
 const SDK: [&str; 2] = ["sdk", "../../sdk/c"];
 
 /// A trap's frames are called by the names that stay in; folders would differ from machine to machine.
-const FLAGS: [&str; 13] = [
+const FLAGS: [&str; 14] = [
     "cc",
     "-target",
     "wasm32-wasi",
@@ -35,6 +35,8 @@ const FLAGS: [&str; 13] = [
     "-std=c17",
     "-O3",
     "-g0",
+    // Zig takes an optimised build for one without assertions.
+    "-UNDEBUG",
     "-Wall",
     "-Wextra",
     // Wrapping and reading at any place are what a wasm machine does; undefined, two builds could differ in it.
