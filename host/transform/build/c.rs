@@ -20,8 +20,7 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("sdk/restitch.c", include_str!("../../../plugins/sdk/c/restitch.c")),
 ];
 
-const HINT: ToolHint =
-    ToolHint { purpose: "compiles C", install: &["python3 -m venv .venv", ".venv/bin/pip install ziglang==0.17.1"] };
+const HINT: ToolHint = ToolHint { purpose: "compiles C", install: &["python3 -m venv .venv", ".venv/bin/pip install ziglang==0.17.1"] };
 
 /// Where the SDK is: in a project, then in this repository.
 const SDK: [&str; 2] = ["sdk", "../../sdk/c"];
@@ -54,7 +53,8 @@ pub(super) fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildEr
     let wrong = |problem: String| BuildError::Crate { folder: folder.into(), problem };
     let compiler = compiler(folder)?;
     let sdk = SDK.into_iter().find(|s| folder.join(s).join("restitch.h").is_file());
-    let sdk = sdk.ok_or_else(|| wrong("it has no sdk/restitch.h: take the folder `sdk` of a new project (restitch transform new NAME --lang c)".into()))?;
+    let sdk =
+        sdk.ok_or_else(|| wrong("it has no sdk/restitch.h: take the folder `sdk` of a new project (restitch transform new NAME --lang c)".into()))?;
     let target = std::path::absolute(target_dir).map_err(|e| wrong(e.to_string()))?;
     std::fs::create_dir_all(&target).map_err(|e| wrong(format!("{} cannot be made: {e}", target.display())))?;
     let module = target.join("transform.core.wasm");
