@@ -140,6 +140,8 @@ pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>
     }
     let files = match language {
         Language::Rust => rust::FILES,
+        Language::C => c::FILES,
+        Language::Go => go::FILES,
     };
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
     let camel: String = name.split(['-', '_']).filter(|w| !w.is_empty()).map(capital).collect();

@@ -333,6 +333,7 @@ size_t restitch_rows(const restitch_output *o) { return o->rows; }
 
 /* Starts the output again; what it allocated is used again. */
 static void reset_output(void) {
+    result = (wire_result){0};
     size_t count = restitch_transform.output_count;
     if (!output.columns) output.columns = restitch_allocate(count * sizeof *output.columns);
     for (size_t i = 0; i < count; i++) {
@@ -345,7 +346,10 @@ static void reset_output(void) {
 
 /* Returns the rows that were put; they stay where they are until the host has taken them. */
 static wire_result *hand_on(restitch_status status) {
-    if (status == RESTITCH_FAILED) return &result;
+    if (status == RESTITCH_FAILED) {
+        if (!result.is_error) restitch_panic("RESTITCH_FAILED was returned without a call of restitch_fail, which says why");
+        return &result;
+    }
     result = (wire_result){0};
     if (output.rows == 0) return &result;
     size_t count = restitch_transform.output_count;
