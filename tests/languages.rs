@@ -416,7 +416,7 @@ fn golden_transforms_of_today_give_the_golden_rows() {
 // The pages of the documentation.
 
 /// Returns the folder with the tools of every language but Rust; `plugins/tools.sh` makes it once.
-fn tools() -> &'static Path {
+pub fn tools() -> &'static Path {
     static TOOLS: OnceLock<PathBuf> = OnceLock::new();
     TOOLS.get_or_init(|| {
         let script = root().join("plugins/tools.sh");

@@ -15,6 +15,7 @@ mod lateness;
 mod main_job;
 mod masks;
 mod modes;
+mod native;
 mod order;
 mod publication_cases;
 mod quarantine;

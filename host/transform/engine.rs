@@ -238,10 +238,7 @@ pub(super) fn check_header(bytes: &[u8]) -> Result<(), TransformError> {
         _ if bytes.len() > COMPONENT_BYTES_MAX => {
             no(format!("{} bytes, more than {COMPONENT_BYTES_MAX}", bytes.len()), "build it without debug information")
         }
-        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => no(
-            "it is a core module".into(),
-            "make a component of it: `restitch transform build DIR` for Rust, `wasm-tools component new` for the others",
-        ),
+        [0, b'a', b's', b'm', 1, 0, 0, 0, ..] => no("it is a core module".into(), "make a component of it: `restitch transform build DIR`"),
         [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..] => Ok(()),
         [0, b'a', b's', b'm', ..] => {
             no("its header is of a version that is not known".into(), "build it with the tools that docs/transforms.md names")

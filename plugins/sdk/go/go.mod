@@ -1,0 +1,3 @@
+module restitch
+
+go 1.24
