@@ -5,7 +5,7 @@
 mod rust;
 
 use std::{
-    ffi::OsStr,
+    ffi::{OsStr, OsString},
     path::{Path, PathBuf},
     process::Command,
 };
@@ -23,9 +23,26 @@ const UNSET: [&str; 9] = [
     "CARGO_MAKEFLAGS",
 ];
 
+/// A folder with tools for all transforms of a machine: its `bin` and its `node_modules`.
+const TOOLS: &str = "RESTITCH_TOOLS";
+
 /// Why a folder does not become a component.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
+    /// A tool is nowhere to be found.
+    #[error("{program} is not there; it {purpose}. Looked for it in {places}. Install it, in {folder}:\n{install}")]
+    Missing {
+        /// The tool.
+        program: String,
+        /// What it does for the build.
+        purpose: &'static str,
+        /// Where it was looked for.
+        places: String,
+        /// The folder of the transform.
+        folder: PathBuf,
+        /// What to type there, one command a line, each indented.
+        install: String,
+    },
     /// A tool cannot be started.
     #[error("{program} cannot be started: {source}")]
     Tool {
@@ -104,6 +121,41 @@ pub fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
     }
 }
 
+/// What to say of a tool that is not there.
+#[derive(Clone, Copy, Debug)]
+struct ToolHint {
+    /// What it does for the build, in words that follow "it".
+    purpose: &'static str,
+    /// What to type in the transform's folder, one command each.
+    install: &'static [&'static str],
+}
+
+/// Returns where `program` is: among the transform's own tools, among the machine's for transforms, or on the path.
+///
+/// # Errors
+/// It is nowhere; the error says what to type.
+fn tool(folder: &Path, program: &str, hint: &ToolHint) -> Result<PathBuf, BuildError> {
+    tool_in(folder, std::env::var_os(TOOLS), std::env::var_os("PATH"), program, hint)
+}
+
+fn tool_in(folder: &Path, tools: Option<OsString>, path: Option<OsString>, program: &str, hint: &ToolHint) -> Result<PathBuf, BuildError> {
+    let shared = tools.filter(|t| !t.is_empty()).map(PathBuf::from);
+    let own = [".tools/bin", ".venv/bin", "node_modules/.bin"].map(|place| folder.join(place));
+    let shared = shared.iter().flat_map(|t| ["bin", "node_modules/.bin"].map(|place| t.join(place)));
+    let path: Vec<PathBuf> = path.iter().flat_map(std::env::split_paths).filter(|p| !p.as_os_str().is_empty()).collect();
+    let file = format!("{program}{}", std::env::consts::EXE_SUFFIX);
+    let found = own.into_iter().chain(shared).chain(path).map(|place| place.join(&file)).find(|p| p.is_file());
+    // The tool is started in the transform's folder, where a relative place would be another.
+    let absolute = found.and_then(|p| std::path::absolute(p).ok());
+    absolute.ok_or_else(|| BuildError::Missing {
+        program: program.to_owned(),
+        purpose: hint.purpose,
+        places: format!(".tools/bin, .venv/bin and node_modules/.bin of the folder, in ${TOOLS} and in $PATH"),
+        folder: folder.into(),
+        install: hint.install.iter().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n"),
+    })
+}
+
 /// Returns the component of a core module that wit-bindgen has left its world in.
 fn componentize(module: &[u8]) -> Result<Vec<u8>, BuildError> {
     let encode = || wit_component::ComponentEncoder::default().validate(true).module(module)?.encode();
@@ -143,6 +195,28 @@ mod tests {
         }
         // A module that forgot `export!` becomes a component that exports nothing: `Engine::load` refuses that.
         assert!(componentize(b"\0asm\x01\0\0\0").is_ok());
+    }
+
+    #[test]
+    fn a_tool_is_found_nearest_first_and_a_missing_one_says_what_to_type() {
+        let folder = tempfile::tempdir().unwrap();
+        let hint = ToolHint { purpose: "compiles", install: &["python3 -m venv .venv", ".venv/bin/pip install zzz==1"] };
+        let (path, shared) = (folder.path().join("path"), folder.path().join("shared"));
+        let find = || tool_in(folder.path(), Some(shared.clone().into()), Some(path.clone().into()), "zzz", &hint);
+        let error = find().unwrap_err().to_string();
+        for part in
+            ["zzz is not there; it compiles.", ".venv/bin", "$RESTITCH_TOOLS", "\n    python3 -m venv .venv\n    .venv/bin/pip install zzz==1"]
+        {
+            assert!(error.contains(part), "{part}: {error}");
+        }
+        let nearer =
+            [path.clone(), shared.join("node_modules/.bin"), shared.join("bin"), folder.path().join(".venv/bin"), folder.path().join(".tools/bin")];
+        for place in nearer {
+            std::fs::create_dir_all(&place).unwrap();
+            let file = place.join(format!("zzz{}", std::env::consts::EXE_SUFFIX));
+            std::fs::write(&file, "").unwrap();
+            assert_eq!(find().unwrap(), file);
+        }
     }
 
     #[test]
