@@ -7,7 +7,7 @@ mod convert;
 mod engine;
 mod sandbox;
 
-pub use build::{BuildError, Language, build};
+pub use build::{BuildError, Language, build, new_files};
 pub use engine::{Cache, Engine, Transform};
 pub use sandbox::{Instance, Level, LogLine};
 

@@ -2,6 +2,8 @@
 //! Never looks for a tool in a place it does not name when the tool is missing.
 //! `restitch transform new` and `transform build` call it, and the test that rebuilds the committed components.
 
+mod js;
+mod python;
 mod rust;
 
 use std::{
@@ -67,6 +69,12 @@ pub enum BuildError {
         /// What is missing.
         problem: String,
     },
+    /// A new project cannot be called that.
+    #[error("{name:?} cannot be the name of a transform: a letter first, then letters, digits, '-' and '_', 60 at most, in ASCII")]
+    Name {
+        /// The name.
+        name: String,
+    },
     /// The module is no guest of the contract.
     #[error("the compiled module cannot become a component: {reason}")]
     Component {
@@ -80,16 +88,22 @@ pub enum BuildError {
 pub enum Language {
     /// A crate, compiled for `wasm32-unknown-unknown`.
     Rust,
+    /// An `app.py`, by componentize-py.
+    Python,
+    /// A `transform.js` or `transform.ts`, by componentize-js.
+    Js,
 }
 
 impl Language {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Language; 1] = [Language::Rust];
+    pub const ALL: [Language; 3] = [Language::Rust, Language::Python, Language::Js];
 
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Language::Rust => "rust",
+            Language::Python => "python",
+            Language::Js => "js",
         }
     }
 
@@ -97,6 +111,8 @@ impl Language {
     pub fn marker(self) -> &'static str {
         match self {
             Language::Rust => "Cargo.toml",
+            Language::Python => "app.py",
+            Language::Js => "transform.js",
         }
     }
 
@@ -105,10 +121,31 @@ impl Language {
     /// # Errors
     /// No marker is there.
     pub fn of(folder: &Path) -> Result<Language, BuildError> {
-        let found = Language::ALL.into_iter().find(|l| folder.join(l.marker()).is_file());
+        let is = |l: &Language| folder.join(l.marker()).is_file() || (*l == Language::Js && folder.join("transform.ts").is_file());
+        let found = Language::ALL.into_iter().find(is);
         let markers = || Language::ALL.map(|l| format!("{} ({})", l.marker(), l.name())).join(", ");
         found.ok_or_else(|| BuildError::Crate { folder: folder.into(), problem: format!("it has none of {}", markers()) })
     }
+}
+
+/// Returns the files of a new project, as (path in it, text): a transform that builds and passes its cases.
+///
+/// # Errors
+/// The name cannot be that of a transform in every language.
+pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>, BuildError> {
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 60 || !name.chars().all(good) || name.ends_with(['-', '_']) {
+        return Err(BuildError::Name { name: name.into() });
+    }
+    let files: &[(&str, &str)] = match language {
+        Language::Rust => &[],
+        Language::Python => python::FILES,
+        Language::Js => js::FILES,
+    };
+    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    let camel: String = name.split(['-', '_']).filter(|w| !w.is_empty()).map(capital).collect();
+    let fill = |text: &str| text.replace("{{name}}", name).replace("{{snake}}", &name.replace('-', "_")).replace("{{Camel}}", &camel);
+    Ok(files.iter().map(|(path, text)| (fill(path), fill(text))).collect())
 }
 
 /// Returns the component that the sources in `folder` become; what is made on the way goes to `target_dir`.
@@ -118,7 +155,31 @@ impl Language {
 pub fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
     match Language::of(folder)? {
         Language::Rust => rust::build(folder, target_dir),
+        Language::Python => python::build(folder, target_dir),
+        Language::Js => js::build(folder, target_dir),
     }
+}
+
+/// The contract, for tools that make a component of it themselves.
+const WIT: [(&str, &str); 3] = [
+    ("log.wit", include_str!("../../wit/restitch-transform-1.0.0/log.wit")),
+    ("transform.wit", include_str!("../../wit/restitch-transform-1.0.0/transform.wit")),
+    ("types.wit", include_str!("../../wit/restitch-transform-1.0.0/types.wit")),
+];
+
+/// Writes files below `folder`, which is made.
+fn write_files<'a>(folder: &Path, files: impl Iterator<Item = (String, &'a str)>) -> Result<(), BuildError> {
+    for (path, text) in files {
+        let path = folder.join(path);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
+        made.map_err(|e| BuildError::Crate { folder: folder.into(), problem: format!("{} cannot be written: {e}", path.display()) })?;
+    }
+    Ok(())
+}
+
+/// Returns the component that a tool has left in `file`.
+fn read_component(folder: &Path, file: &Path) -> Result<Vec<u8>, BuildError> {
+    std::fs::read(file).map_err(|e| BuildError::Crate { folder: folder.into(), problem: format!("{} is not there: {e}", file.display()) })
 }
 
 /// What to say of a tool that is not there.
@@ -216,6 +277,21 @@ mod tests {
             let file = place.join(format!("zzz{}", std::env::consts::EXE_SUFFIX));
             std::fs::write(&file, "").unwrap();
             assert_eq!(find().unwrap(), file);
+        }
+    }
+
+    #[test]
+    fn a_new_project_is_filled_in_and_known_by_its_marker() {
+        for language in [Language::Python, Language::Js] {
+            let files = new_files(language, "daily-order_totals").unwrap();
+            assert!(files.iter().any(|(path, _)| path == language.marker()), "{language:?}");
+            let left = files.iter().find(|(path, text)| ["{{name}}", "{{snake}}", "{{Camel}}"].iter().any(|p| path.contains(p) || text.contains(p)));
+            assert_eq!(left, None, "{language:?}");
+        }
+        let files = new_files(Language::Python, "daily-order_totals").unwrap();
+        assert!(files.iter().any(|(path, text)| path == "app.py" && text.contains("class DailyOrderTotals(Transform)")));
+        for bad in ["", "1a", "a b", "é", "a/b", "-a", "a-", &"a".repeat(61)] {
+            assert!(matches!(new_files(Language::Rust, bad), Err(BuildError::Name { .. })), "{bad:?}");
         }
     }
 
