@@ -47,7 +47,7 @@ pub(super) fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildEr
     write_files(&made, wit.chain(sdk).chain([("build.mjs".to_owned(), BUILD)]))?;
     let [script, sdk, wit, out] = ["build.mjs", "sdk", "wit", "out.wasm"].map(|name| made.join(name));
     let folder = absolute(folder)?;
-    let arguments = [&script, &folder, &made, &sdk, &wit, &componentize, &out].map(|path| OsStr::new(path));
+    let arguments = [&script, &folder, &made, &sdk, &wit, &componentize, &out].map(OsStr::new);
     run(&folder, &node.to_string_lossy(), arguments, &[])?;
     super::read_component(&folder, &out)
 }
