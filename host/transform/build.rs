@@ -4,6 +4,8 @@
 
 mod c;
 mod go;
+mod js;
+mod python;
 mod rust;
 mod stub;
 mod world;
@@ -90,6 +92,10 @@ pub enum BuildError {
 pub enum Language {
     /// A crate, compiled for `wasm32-unknown-unknown`.
     Rust,
+    /// An `app.py`, by componentize-py.
+    Python,
+    /// A `transform.js` or `transform.ts`, by componentize-js.
+    Js,
     /// Files in C, compiled by Zig's C compiler.
     C,
     /// A module, compiled by the Go tool-chain.
@@ -98,12 +104,14 @@ pub enum Language {
 
 impl Language {
     /// All of them, in the order of the documentation.
-    pub const ALL: [Language; 3] = [Language::Rust, Language::C, Language::Go];
+    pub const ALL: [Language; 5] = [Language::Rust, Language::Python, Language::Js, Language::C, Language::Go];
 
     /// Returns its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Language::Rust => "rust",
+            Language::Python => "python",
+            Language::Js => "js",
             Language::C => "c",
             Language::Go => "go",
         }
@@ -113,6 +121,8 @@ impl Language {
     pub fn marker(self) -> &'static str {
         match self {
             Language::Rust => "Cargo.toml",
+            Language::Python => "app.py",
+            Language::Js => "transform.js",
             Language::C => "transform.c",
             Language::Go => "go.mod",
         }
@@ -123,7 +133,8 @@ impl Language {
     /// # Errors
     /// No marker is there.
     pub fn of(folder: &Path) -> Result<Language, BuildError> {
-        let found = Language::ALL.into_iter().find(|l| folder.join(l.marker()).is_file());
+        let is = |l: &Language| folder.join(l.marker()).is_file() || (*l == Language::Js && folder.join("transform.ts").is_file());
+        let found = Language::ALL.into_iter().find(is);
         let markers = || Language::ALL.map(|l| format!("{} ({})", l.marker(), l.name())).join(", ");
         found.ok_or_else(|| BuildError::Crate { folder: folder.into(), problem: format!("it has none of {}", markers()) })
     }
@@ -140,6 +151,8 @@ pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>
     }
     let files = match language {
         Language::Rust => rust::FILES,
+        Language::Python => python::FILES,
+        Language::Js => js::FILES,
         Language::C => c::FILES,
         Language::Go => go::FILES,
     };
@@ -156,9 +169,33 @@ pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>
 pub fn build(folder: &Path, target_dir: &Path) -> Result<Vec<u8>, BuildError> {
     match Language::of(folder)? {
         Language::Rust => rust::build(folder, target_dir),
+        Language::Python => python::build(folder, target_dir),
+        Language::Js => js::build(folder, target_dir),
         Language::C => c::build(folder, target_dir),
         Language::Go => go::build(folder, target_dir),
     }
+}
+
+/// The contract, for tools that make a component of it themselves.
+const WIT: [(&str, &str); 3] = [
+    ("log.wit", include_str!("../../wit/restitch-transform-1.0.0/log.wit")),
+    ("transform.wit", include_str!("../../wit/restitch-transform-1.0.0/transform.wit")),
+    ("types.wit", include_str!("../../wit/restitch-transform-1.0.0/types.wit")),
+];
+
+/// Writes files below `folder`, which is made.
+fn write_files<'a>(folder: &Path, files: impl Iterator<Item = (String, &'a str)>) -> Result<(), BuildError> {
+    for (path, text) in files {
+        let path = folder.join(path);
+        let made = path.parent().map_or(Ok(()), std::fs::create_dir_all).and_then(|()| std::fs::write(&path, text));
+        made.map_err(|e| BuildError::Crate { folder: folder.into(), problem: format!("{} cannot be written: {e}", path.display()) })?;
+    }
+    Ok(())
+}
+
+/// Returns the component that a tool has left in `file`.
+fn read_component(folder: &Path, file: &Path) -> Result<Vec<u8>, BuildError> {
+    std::fs::read(file).map_err(|e| BuildError::Crate { folder: folder.into(), problem: format!("{} is not there: {e}", file.display()) })
 }
 
 /// What to say of a tool that is not there.
@@ -269,6 +306,8 @@ mod tests {
         }
         let files = new_files(Language::Rust, "daily-order_totals").unwrap();
         assert!(files.iter().any(|(path, text)| path == "src/lib.rs" && text.contains("export!(DailyOrderTotals)")));
+        let files = new_files(Language::Python, "daily-order_totals").unwrap();
+        assert!(files.iter().any(|(path, text)| path == "app.py" && text.contains("class DailyOrderTotals(Transform)")));
         for bad in ["", "1a", "a b", "é", "a/b", "-a", "a-", &"a".repeat(61)] {
             assert!(matches!(new_files(Language::Rust, bad), Err(BuildError::Name { .. })), "{bad:?}");
         }
