@@ -491,6 +491,11 @@ fn follow(language: Language) {
         assert!(steps.iter().any(shown), "{name} does not show `restitch transform {verb}`");
     }
     let home = temporary().join("pages").join(language.name());
+    // What an earlier run compiled is kept: of a project that is written anew, only its own code is compiled again.
+    let kept = temporary().join("pages").join(format!("{}-target", language.name()));
+    for project in std::fs::read_dir(&home).into_iter().flatten().flatten() {
+        let _ = std::fs::rename(project.path().join("target"), &kept);
+    }
     let _ = std::fs::remove_dir_all(&home);
     std::fs::create_dir_all(&home).unwrap();
     let mut folder = home.clone();
@@ -510,6 +515,9 @@ fn follow(language: Language) {
                 let out = command.output().unwrap_or_else(|e| panic!("{name}: {e}"));
                 let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
                 assert!(out.status.success(), "{name}: `{}`\n{}{}", words.join(" "), said(&out.stdout), said(&out.stderr));
+                if words[1..].starts_with(&["transform".into(), "new".into()]) {
+                    let _ = std::fs::rename(&kept, folder.join(&words[3]).join("target"));
+                }
             }
         }
     }

@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn imports_have_a_class_and_tools_a_name() {
         let good = parts(include_bytes!("../../plugins/components/customer-totals-1.0.0.wasm")).unwrap();
-        assert_eq!(good.imports, [(TYPES.to_owned(), ImportClass::Types), (LOG.to_owned(), ImportClass::Log)]);
+        assert_eq!(good.imports, [(LOG.to_owned(), ImportClass::Log), (TYPES.to_owned(), ImportClass::Types)]);
         assert_eq!(good.extra_exports, Vec::<String>::new());
         assert!(good.producers.iter().any(|(kind, name, _)| kind == "language" && name == "Rust"), "{:?}", good.producers);
         assert!(good.producers.iter().any(|(kind, name, _)| kind == "processed-by" && name == "rustc"), "{:?}", good.producers);

@@ -39,7 +39,7 @@ struct Declared {
 #[derive(serde::Deserialize)]
 #[serde(untagged)]
 enum Text {
-    Text(String),
+    Written(String),
     Whole(i64),
     Float(f64),
     Truth(bool),
@@ -49,7 +49,7 @@ enum Text {
 impl Text {
     fn text(&self) -> String {
         match self {
-            Text::Text(text) => text.clone(),
+            Text::Written(text) => text.clone(),
             Text::Whole(n) => n.to_string(),
             Text::Float(f) => f.to_string(),
             Text::Truth(truth) => truth.to_string(),
