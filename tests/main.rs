@@ -3,6 +3,7 @@
 mod approvals;
 mod cases;
 mod command;
+mod contract;
 mod crash;
 mod doctor;
 mod examples;
@@ -22,3 +23,4 @@ mod retention;
 mod saved_plans;
 mod support;
 mod tidy;
+mod versions;

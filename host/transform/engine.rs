@@ -29,6 +29,9 @@ const COMPONENT_BYTES_MAX: usize = 256 << 20;
 /// Time that `describe` may take; it has nothing to do but to return constants.
 const DESCRIBE_MS_MAX: u64 = 10_000;
 
+/// What a transform exports, up to its version.
+const EXPORT: &str = "restitch:transform/transform@";
+
 /// What makes runs comparable. Its hash goes into every manifest.
 const PROFILE: &str = "nan-canonicalisation relaxed-simd-deterministic no-threads no-concurrency no-gc stack=1048576 contract=1.0.0";
 
@@ -112,6 +115,8 @@ impl Engine {
             reason: format!("{e:#}").lines().next().unwrap_or_default().to_owned(),
             hint: "the file is damaged or cut short: build it again",
         })?;
+        // A newer version of the contract may import what this one does not know: first say that.
+        self.check_version(&component)?;
         self.check_imports(&component)?;
         self.check_exports(&component)?;
         let pre = self.linker.instantiate_pre(&component).and_then(TransformerPre::new);
@@ -141,17 +146,26 @@ impl Engine {
         Ok(())
     }
 
+    /// The version of the contract is that of its exported interface, or else of what it imports.
+    fn check_version(&self, component: &Component) -> Result<(), TransformError> {
+        let ty = component.component_type();
+        let exported: Vec<&str> = ty.exports(&self.inner).filter_map(|(name, _)| name.strip_prefix(EXPORT)).collect();
+        let imported = ty.imports(&self.inner).filter_map(|(name, _)| name.strip_prefix("restitch:transform/")?.split_once('@')).map(|(_, v)| v);
+        let versions: Vec<&str> = if exported.is_empty() { imported.collect() } else { exported };
+        match versions.first() {
+            Some(found) if !versions.contains(&CONTRACT) => Err(TransformError::Version { found: (*found).to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
     fn check_exports(&self, component: &Component) -> Result<(), TransformError> {
         let ty = component.component_type();
         let names: Vec<&str> = ty.exports(&self.inner).map(|(name, _)| name).collect();
         // More exports are tolerated: Python and QuickJS guests carry one of their own.
-        let versions: Vec<&str> = names.iter().filter_map(|n| n.strip_prefix("restitch:transform/transform@")).collect();
-        match versions.first() {
-            _ if versions.contains(&CONTRACT) => Ok(()),
-            Some(found) => Err(TransformError::Version { found: (*found).to_owned() }),
-            None if names.is_empty() => Err(TransformError::World { exports: "nothing".into() }),
-            None => Err(TransformError::World { exports: names.join(", ") }),
+        if names.iter().any(|n| n.strip_prefix(EXPORT) == Some(CONTRACT)) {
+            return Ok(());
         }
+        Err(TransformError::World { exports: if names.is_empty() { "nothing".into() } else { names.join(", ") } })
     }
 }
 
