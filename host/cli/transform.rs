@@ -1,4 +1,4 @@
-//! `transform add | list | show | build`: components in the warehouse.
+//! `transform add | list | show | build`: components in the warehouse; `prove` and `outdated` are in `trial`.
 
 use super::{
     Context,
@@ -32,6 +32,13 @@ pub enum Command {
         #[arg(value_name = "NAME@VERSION", value_parser = reference)]
         transform: TransformRef,
     },
+    /// Prove that a transform repeats itself: the same input in other batches, on other cores, in other groups, compiled again
+    Prove(super::trial::Args),
+    /// List published partitions that were made by another version than restitch.toml names
+    Outdated {
+        /// Only this dataset
+        dataset: Option<String>,
+    },
     /// Build the sources of a transform into a component
     Build {
         /// The folder with the sources
@@ -42,7 +49,7 @@ pub enum Command {
     },
 }
 
-fn reference(text: &str) -> Result<TransformRef, String> {
+pub(super) fn reference(text: &str) -> Result<TransformRef, String> {
     TransformRef::parse(text).ok_or_else(|| format!("{text:?} is not NAME@VERSION"))
 }
 
@@ -55,6 +62,8 @@ pub(super) fn run(command: Command, cx: &Context) -> Result<Answer, Failure> {
             let row = cx.open()?.transform_row(&transform)?;
             show(&row)
         }
+        Command::Prove(args) => super::trial::prove(args, cx),
+        Command::Outdated { dataset } => super::trial::outdated(dataset, cx),
         Command::Build { folder, output } => build(&folder, output),
     }
 }
