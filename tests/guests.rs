@@ -514,6 +514,20 @@ fn a_damaged_cache_entry_is_compiled_again() {
     assert_eq!(run(&transform, &[], &Limits::default(), &[(0, orders(&transform, &ORDERS))]).unwrap().len(), 3);
 }
 
+/// Whoever can write compiled code runs as whoever loads it.
+#[cfg(unix)]
+#[test]
+fn a_cache_that_others_can_write_is_neither_read_nor_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    for (mode, used) in [(0o777, false), (0o770, false), (0o755, true)] {
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        Engine::new(Cache::Folder(folder.path().into())).unwrap().load(&component("clean-orders-1.0.0.wasm")).unwrap();
+        assert_eq!(entries() > 0, used, "{mode:o}");
+    }
+}
+
 /// A component of a later version, as its author would bring it: every name of the contract says so.
 #[test]
 fn a_component_of_a_newer_contract_is_told_which_release_understands_it() {

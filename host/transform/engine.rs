@@ -11,6 +11,7 @@ use crate::{
     config::Limits,
     id::Digest,
     schema::{DataType, Field},
+    store,
 };
 use arrow::datatypes::{Schema, SchemaRef};
 use contract::restitch::transform::types as wit;
@@ -44,9 +45,9 @@ const WASMTIME: &str = "48.0.8";
 /// Where compiled code is kept between processes. A stale or damaged entry is compiled again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cache {
-    /// The user's cache folder; if there is none, nowhere.
+    /// The user's cache folder; if there is none, or another user can write it, nowhere.
     User,
-    /// A folder that no other user can write.
+    /// A folder; if another user can write it, nowhere.
     Folder(PathBuf),
     /// Nowhere.
     Off,
@@ -229,19 +230,23 @@ fn configuration(cache: Cache) -> Result<wasmtime::Config, TransformError> {
     Ok(config)
 }
 
+/// A folder that somebody else could write holds no code of ours: without a private one, every process compiles anew.
 fn compiled_cache(cache: Cache) -> Result<Option<wasmtime::Cache>, TransformError> {
     let mut config = wasmtime::CacheConfig::new();
     match cache {
-        Cache::Off => Ok(None),
+        Cache::Off => return Ok(None),
         // A machine without a home folder compiles every time.
-        Cache::User => Ok(wasmtime::Cache::new(config).ok()),
+        Cache::User => return Ok(wasmtime::Cache::new(config).ok().filter(|c| store::is_private(c.directory()).unwrap_or(false))),
         Cache::Folder(folder) => {
             // The cache insists on an absolute path.
             let folder = std::path::absolute(&folder).map_err(|e| TransformError::Engine { reason: e.to_string() })?;
+            if !store::is_private(&folder).map_err(|e| TransformError::Engine { reason: e.to_string() })? {
+                return Ok(None);
+            }
             config.with_directory(folder);
-            wasmtime::Cache::new(config).map(Some).map_err(|e| TransformError::Engine { reason: format!("{e:#}") })
         }
     }
+    wasmtime::Cache::new(config).map(Some).map_err(|e| TransformError::Engine { reason: format!("{e:#}") })
 }
 
 /// Tells what is not a component before the compiler says it in its own words.
