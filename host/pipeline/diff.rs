@@ -24,7 +24,7 @@ use crate::{
     transform::{Descriptor, Transform},
     window::Window,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
 
 /// What is to be compared: another version with what is published.
 #[derive(Clone, Debug)]
@@ -223,9 +223,9 @@ impl Workshop {
             let mut before = Vec::new();
             for p in &m.partitions {
                 let Some(prior) = p.prior_run else { continue };
-                if !priors.contains_key(&prior) {
+                if let Entry::Vacant(e) = priors.entry(prior) {
                     let files = |p: crate::manifest::PartitionRecord| (p.partition, p.files.into_iter().map(|f| (f.path, f.bytes)).collect());
-                    priors.insert(prior, v.run_partitions(prior)?.into_iter().map(files).collect());
+                    e.insert(v.run_partitions(prior)?.into_iter().map(files).collect());
                 }
                 before.extend(priors[&prior].get(&p.partition).cloned().unwrap_or_default());
             }
