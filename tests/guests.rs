@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Folder under plugins/, and the file it is committed as.
-const GUESTS: [(&str, &str); 8] = [
+const GUESTS: [(&str, &str); 9] = [
     ("rust/customer-totals", "customer-totals-1.0.0.wasm"),
     ("rust/customer-totals-1-1", "customer-totals-1.1.0.wasm"),
     ("rust/clean-orders", "clean-orders-1.0.0.wasm"),

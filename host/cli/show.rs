@@ -193,7 +193,8 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
 
 fn limits_text(l: &crate::config::Limits) -> String {
     let (memory, output, log) = (bytes(l.memory_bytes_max), bytes(l.output_bytes_max), bytes(l.log_bytes_max));
-    format!("memory {memory}, time {}, output {output}, log {log}", millis(l.time_ms_max as f64))
+    let fuel = l.fuel_max.map_or(String::new(), |f| format!(", fuel {f}"));
+    format!("memory {memory}, time {}, output {output}, log {log}{fuel}", millis(l.time_ms_max as f64))
 }
 
 fn serde_name(value: &impl serde::Serialize) -> String {
