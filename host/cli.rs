@@ -7,6 +7,7 @@ mod approve;
 mod backfill;
 mod backup;
 mod demo;
+mod diff;
 mod doctor;
 mod gc;
 mod ingest;
@@ -20,6 +21,7 @@ mod report;
 mod show;
 mod status;
 mod transform;
+mod trial;
 mod why;
 
 use crate::{
@@ -104,6 +106,8 @@ enum Command {
     Replay(prove::Args),
     /// Prove a run: computed again it is equal, each late record counted once, nothing else touched
     Verify(prove::Args),
+    /// Try another version of a transform on what is published, or compare a run with what stood before it
+    Diff(diff::Args),
     /// Show watermarks, partition states and what waits for repair
     Status(status::Args),
     /// List the last runs
@@ -219,6 +223,7 @@ fn dispatch(cli: Cli) -> Result<Answer, Failure> {
         Command::Gc(args) => gc::run(args, cx),
         Command::Replay(args) => prove::replay(args, cx),
         Command::Verify(args) => prove::verify(args, cx),
+        Command::Diff(args) => diff::run(args, cx),
         Command::Status(args) => status::run(args, cx),
         Command::Runs(args) => show::runs(args, cx),
         Command::Show(args) => show::run(args, cx),

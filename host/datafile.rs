@@ -15,6 +15,7 @@ use arrow::{
     compute::{max, max_binary, max_boolean, max_string, min, min_binary, min_boolean, min_string},
     datatypes::*,
 };
+use bytes::Bytes;
 use parquet::{
     arrow::{
         ArrowWriter, ProjectionMask,
@@ -28,13 +29,18 @@ use parquet::{
     file::{
         metadata::{PageIndexPolicy, ParquetMetaData},
         properties::{EnabledStatistics, WriterProperties},
+        reader::{ChunkReader, Length},
     },
     schema::types::ColumnPath,
 };
 use sha2::{Digest as _, Sha256};
 use std::{
     io::{self, Write},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Instant,
 };
 
 /// Rows of a row group: bounds the memory of a reader and a writer.
@@ -305,8 +311,9 @@ impl Reader {
         let wanted: Vec<usize> = roots.filter(|(_, f)| columns.iter().any(|c| c.name == f.name())).map(|(i, _)| i).collect();
         let mask = ProjectionMask::roots(self.metadata.parquet_schema(), wanted);
         let pruned = if windows.is_empty() { None } else { Some(self.prune(windows).map_err(parquet)?) };
-        let mut builder =
-            ParquetRecordBatchReaderBuilder::new_with_metadata(self.file, self.metadata).with_projection(mask).with_batch_size(batch_rows);
+        let read_ns = Arc::new(AtomicU64::new(0));
+        let file = TimedFile { file: self.file, read_ns: read_ns.clone() };
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(file, self.metadata).with_projection(mask).with_batch_size(batch_rows);
         if let Some((groups, selection)) = pruned {
             builder = builder.with_row_groups(groups);
             if let Some(selection) = selection {
@@ -315,7 +322,7 @@ impl Reader {
         }
         let reader = builder.build().map_err(parquet)?;
         let schema = Arc::new(Schema::new(columns.iter().map(|c| c.arrow(None).with_nullable(true)).collect::<Vec<_>>()));
-        Ok(Scan { path, reader, columns: columns.to_vec(), schema })
+        Ok(Scan { path, reader, columns: columns.to_vec(), schema, read_ns })
     }
 
     /// Returns the row groups that may hold event times of `windows`, and which of their rows, by page statistics.
@@ -355,6 +362,34 @@ pub struct Scan {
     reader: ParquetRecordBatchReader,
     columns: Vec<crate::schema::Field>,
     schema: SchemaRef,
+    read_ns: Arc<AtomicU64>,
+}
+
+/// A file that knows how long its reader waited for bytes.
+struct TimedFile {
+    file: File,
+    read_ns: Arc<AtomicU64>,
+}
+
+impl Length for TimedFile {
+    fn len(&self) -> u64 {
+        Length::len(&self.file)
+    }
+}
+
+impl ChunkReader for TimedFile {
+    type T = <File as ChunkReader>::T;
+
+    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
+        self.file.get_read(start)
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
+        let began = Instant::now();
+        let bytes = self.file.get_bytes(start, length);
+        self.read_ns.fetch_add(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        bytes
+    }
 }
 
 impl Iterator for Scan {
@@ -367,6 +402,11 @@ impl Iterator for Scan {
 }
 
 impl Scan {
+    /// Returns how long it waited for bytes, in nanoseconds.
+    pub fn read_ns(&self) -> u64 {
+        self.read_ns.load(Ordering::Relaxed)
+    }
+
     fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, DataFileError> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         for column in &self.columns {

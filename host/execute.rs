@@ -11,7 +11,7 @@ mod tasks;
 
 pub use feed::Balance;
 pub use quarantine::LeftOut;
-pub use tasks::{Task, cut};
+pub use tasks::{Grouping, Task, cut};
 
 use crate::{
     catalog::Table,
@@ -75,6 +75,8 @@ pub struct Job<'j> {
     pub workers: usize,
     /// For a replay, the records of each partition that the run left out: the same are left out, and none is searched for.
     pub known: Option<&'j HashMap<String, LeftOut>>,
+    /// Rows of a batch that the transform gets, at most.
+    pub batch_rows: usize,
 }
 
 /// One partition, computed.
@@ -413,7 +415,7 @@ impl<'w> Worker<'w> {
                 Err(e) if max.is_none() => return Err(e),
                 Err(e) => e,
             };
-            self.timings.transform_ms += feed.times_ms.0;
+            self.spend(&feed);
             search.spent += began.elapsed();
             let (record, reason) = search.culprit(self, &left_out, &feed, error)?;
             left_out.insert(record, reason);
@@ -424,11 +426,24 @@ impl<'w> Worker<'w> {
         }
     }
 
+    /// Adds what an instance has spent.
+    fn spend(&mut self, feed: &Feed) {
+        // A large partition is read while it is transformed.
+        let (scan_ms, decode_ms) = feed.input.streamed_ms();
+        self.timings.scan_ms += scan_ms;
+        self.timings.decode_ms += decode_ms;
+        self.timings.dedup_ms += feed.times_ms.1 - scan_ms - decode_ms;
+        self.timings.transform_ms += feed.times_ms.0;
+        self.timings.instantiate_ms += feed.instantiate_ms();
+        self.timings.boundary_ms += feed.boundary_ms();
+        self.timings.check_ms += feed.check_ms;
+    }
+
     fn attempt(&mut self, partition: &PlannedPartition, feed: &mut Feed) -> Result<StagedRows, ExecuteError> {
         let began = Instant::now();
         let before = feed.times_ms;
         let staged = Collector::new(self.job, partition).collect(&mut || feed.pull())?;
-        self.timings.write_ms += ms(began) - (feed.times_ms.0 - before.0) - feed.times_ms.1;
+        self.timings.write_ms += ms(began) - (feed.times_ms.0 - before.0) - feed.times_ms.1 - feed.check_ms;
         Ok(staged)
     }
 
@@ -440,9 +455,7 @@ impl<'w> Worker<'w> {
         counts: Counts,
         left_out: &LeftOut,
     ) -> Result<Computed, ExecuteError> {
-        self.timings.transform_ms += feed.times_ms.0;
-        self.timings.dedup_ms += feed.times_ms.1;
-        self.timings.boundary_ms += feed.boundary_ms();
+        self.spend(&feed);
         let mut quarantined = Vec::new();
         if !left_out.is_empty() {
             quarantined = locate(self.job, self.layout, partition, left_out, &mut |records| feed.measure_left_out(records))?;
@@ -472,6 +485,12 @@ impl<'w> Worker<'w> {
         };
         Ok(Computed { record, files: staged.files, balances, doubled_keys: staged.doubled_keys, nulls: staged.nulls, log })
     }
+}
+
+/// Returns the batch in pieces of at most `rows` rows, which share its memory; an empty one is one piece.
+fn pieces(batch: &RecordBatch, rows: usize) -> impl Iterator<Item = RecordBatch> + '_ {
+    let (all, rows) = (batch.num_rows(), rows.max(1));
+    (0..all.div_ceil(rows).max(1)).map(move |i| batch.slice(i * rows, rows.min(all - i * rows)))
 }
 
 fn ms(since: Instant) -> f64 {

@@ -559,18 +559,30 @@ pub struct CheckRecord {
     pub detail: Option<String>,
 }
 
-/// Where a run's time went. Work on several cores adds up, so the parts can exceed the wall time.
+/// Where a run's time went. All but `wall_ms` and `workers` is added up over all workers; together with `idle_ms` the
+/// parts come to `wall_ms` times `workers`.
 #[derive(Clone, Copy, PartialEq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Timings {
     /// From the first step to the last, in milliseconds.
     pub wall_ms: f64,
-    /// Reading and decoding Parquet.
+    /// Tasks at once.
+    pub workers: u64,
+    /// Reading the catalog, lookups and what moved; writing the manifest's first row.
+    pub prepare_ms: f64,
+    /// Loading the transform: from the cache of compiled code, or compiling it.
+    pub compile_ms: f64,
+    /// Reading bytes of raw files.
     pub scan_ms: f64,
-    /// Removing duplicates and ordering records.
+    /// Decoding Parquet.
+    pub decode_ms: f64,
+    /// Filtering, removing duplicates and ordering records.
     pub dedup_ms: f64,
-    /// Inside the transform, with the crossing of its boundary.
+    /// The transform, with instances and the crossing of its boundary.
     pub transform_ms: f64,
-    /// Crossing the boundary alone.
+    /// Of that, making and dropping instances.
+    pub instantiate_ms: f64,
+    /// Of that, crossing the boundary: columns made for the guest, and what it returned checked.
     pub boundary_ms: f64,
     /// Sorting, checksumming and writing output.
     pub write_ms: f64,
@@ -578,18 +590,41 @@ pub struct Timings {
     pub check_ms: f64,
     /// The swap: moving files, making them durable, the transaction.
     pub publish_ms: f64,
+    /// Workers without work: tasks handed out unevenly, and whatever one of them does while the others wait.
+    pub idle_ms: f64,
 }
 
 impl Timings {
     /// Adds the parts of another timing (of a task) to this.
     pub fn add(&mut self, other: &Timings) {
+        self.prepare_ms += other.prepare_ms;
+        self.compile_ms += other.compile_ms;
         self.scan_ms += other.scan_ms;
+        self.decode_ms += other.decode_ms;
         self.dedup_ms += other.dedup_ms;
         self.transform_ms += other.transform_ms;
+        self.instantiate_ms += other.instantiate_ms;
         self.boundary_ms += other.boundary_ms;
         self.write_ms += other.write_ms;
         self.check_ms += other.check_ms;
         self.publish_ms += other.publish_ms;
+    }
+
+    /// Returns the time in the guest's own code; copying bytes into and out of its memory is in it.
+    pub fn guest_ms(&self) -> f64 {
+        (self.transform_ms - self.instantiate_ms - self.boundary_ms).max(0.0)
+    }
+
+    /// Returns the time that somebody worked, added up over all workers.
+    pub fn busy_ms(&self) -> f64 {
+        let input = self.scan_ms + self.decode_ms + self.dedup_ms;
+        self.prepare_ms + self.compile_ms + input + self.transform_ms + self.write_ms + self.check_ms + self.publish_ms
+    }
+
+    /// Sets how long it all took, and with that how long workers had nothing to do.
+    pub fn settle(&mut self, wall_ms: f64, workers: usize) {
+        (self.wall_ms, self.workers) = (wall_ms, workers as u64);
+        self.idle_ms = (wall_ms * workers as f64 - self.busy_ms()).max(0.0);
     }
 }
 

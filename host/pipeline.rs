@@ -6,22 +6,28 @@ mod apply;
 mod approve;
 mod backup;
 mod conflicts;
+mod diff;
 mod doctor;
 mod error;
 mod grant;
 mod modes;
+mod outdated;
 mod prove;
 mod reparse;
 mod run;
+mod trial;
 mod why;
 
 pub use apply::Applied;
 pub use approve::system_user;
 pub use backup::Backup;
+pub use diff::{Diff, DiffRequest, PartitionDiff};
 pub use error::{Error, ErrorKind};
+pub use outdated::{DatasetVersions, MadeBy};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use reparse::ReparseRequest;
 pub use run::{RunRequest, RunResult};
+pub use trial::{Candidate, Trial, TrialRequest, Trials};
 pub use why::Why;
 
 use crate::{
@@ -329,6 +335,12 @@ impl Workshop {
     fn load(&self, digest: Digest, limits: &Limits) -> Result<Transform, Error> {
         let bytes = self.component(digest)?;
         self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file: component_path(digest), source })
+    }
+
+    /// As [`Workshop::load`], with the milliseconds it took: from the cache of compiled code, or compiling.
+    fn load_timed(&self, digest: Digest, limits: &Limits) -> Result<(Transform, f64), Error> {
+        let began = std::time::Instant::now();
+        Ok((self.load(digest, limits)?, run::ms(began)))
     }
 
     /// Returns what is known of a dataset at one snapshot.

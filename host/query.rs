@@ -10,7 +10,7 @@ mod sort;
 mod table;
 mod value;
 
-pub use compare::{Difference, compare, differing_rows};
+pub use compare::{ColumnChange, Difference, RowDifference, column_changes, compare, differing_rows, first_difference};
 pub use error::{QueryError, SortError};
 pub use expression::{Aggregate, AggregateState, Filter};
 pub use format::{rows_json, table_text};

@@ -87,7 +87,7 @@ impl RawInput {
         wanted.push(Field::new(SNAPSHOT_COLUMN, DataType::Int64, true));
         wanted.push(envelope::landed());
         let (asked, snapshot) = (columns.len(), self.snapshot);
-        RawScan { store, files, columns: wanted, asked, windows, snapshot, batch_rows: BATCH_ROWS, open: None, scan_ns: 0 }
+        RawScan { store, files, columns: wanted, asked, windows, snapshot, batch_rows: BATCH_ROWS, open: None, scan_ns: 0, read_ns: 0 }
     }
 
     /// Returns about how many bytes a row of `columns` takes in memory.
@@ -122,12 +122,18 @@ pub struct RawScan<'s> {
     batch_rows: usize,
     open: Option<(LiveFile, crate::datafile::Scan)>,
     scan_ns: u64,
+    read_ns: u64,
 }
 
 impl RawScan<'_> {
     /// Returns the time spent reading and decoding, in nanoseconds.
     pub fn scan_ns(&self) -> u64 {
         self.scan_ns
+    }
+
+    /// Returns how much of that was waiting for bytes, in nanoseconds.
+    pub fn read_ns(&self) -> u64 {
+        self.read_ns + self.open.as_ref().map_or(0, |(_, scan)| scan.read_ns())
     }
 
     /// Returns the scan with fewer rows in a batch, where rows are fat.
@@ -140,7 +146,10 @@ impl RawScan<'_> {
             if let Some((file, scan)) = &mut self.open {
                 match scan.next() {
                     Some(batch) => return Some(batch.map(|b| split(&b, self.asked, file, self.snapshot))),
-                    None => self.open = None,
+                    None => {
+                        self.read_ns += scan.read_ns();
+                        self.open = None;
+                    }
                 }
             }
             let file = self.files.pop_front()?;

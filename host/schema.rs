@@ -35,6 +35,11 @@ pub enum DataType {
 }
 
 impl DataType {
+    /// Returns whether its values can be added up.
+    pub fn is_number(self) -> bool {
+        matches!(self, DataType::Int32 | DataType::Int64 | DataType::Float32 | DataType::Float64 | DataType::Decimal(..))
+    }
+
     /// Returns the type that restitch.toml calls `text`.
     pub fn parse(text: &str) -> Option<DataType> {
         Some(match text {

@@ -446,6 +446,25 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     fs::write(path, bytes).at("write", path)
 }
 
+/// Returns whether nobody but this user (and the system's administrator) can write into a folder outside any warehouse, which is made if it is missing.
+/// What another user could have written is not to be trusted, compiled code above all.
+///
+/// # Errors
+/// It cannot be made or written.
+pub fn is_private(folder: &Path) -> Result<bool, StoreError> {
+    fs::create_dir_all(folder).at("create the folder", folder)?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let about = fs::metadata(folder).at("look at", folder)?;
+        // Whose process this is, a file that it makes tells.
+        let own = tempfile::tempfile_in(folder).and_then(|f| f.metadata()).at("write into", folder)?;
+        Ok(about.mode() & 0o022 == 0 && [0, own.uid()].contains(&about.uid()))
+    }
+    #[cfg(not(unix))]
+    Ok(true)
+}
+
 /// Returns whether a folder outside any warehouse is missing or empty.
 ///
 /// # Errors

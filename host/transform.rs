@@ -241,7 +241,7 @@ pub enum TransformError {
         exports: String,
     },
     /// It is a transform of another version of the contract.
-    #[error("it speaks version {found} of the transform contract; this restitch speaks {CONTRACT}")]
+    #[error("it speaks restitch:transform@{found}; this restitch {} speaks {CONTRACT}{}", env!("CARGO_PKG_VERSION"), understood(found))]
     Version {
         /// The version it speaks.
         found: String,
@@ -344,6 +344,17 @@ pub enum TransformError {
     },
 }
 
+/// Which release understands a version of the contract: by wit/README.md the one of the same number, and all after it.
+fn understood(version: &str) -> String {
+    if is_newer(version) { format!("; restitch {version} or later understands it") } else { "; that version was never released".into() }
+}
+
+/// Returns whether a version of the contract is later than ours. All versions up to ours that were released are understood.
+fn is_newer(version: &str) -> bool {
+    let numbers = |v: &str| v.split(['.', '-', '+']).map_while(|p| p.parse::<u64>().ok()).collect::<Vec<_>>();
+    numbers(version) > numbers(CONTRACT)
+}
+
 fn place(column: &Option<String>) -> String {
     column.as_ref().map_or(String::new(), |c| format!("column {c:?}: "))
 }
@@ -356,9 +367,10 @@ impl TransformError {
             TransformError::World { .. } => {
                 format!("build it for the world restitch:transform/transformer@{CONTRACT} (wit/restitch-transform-{CONTRACT})")
             }
-            TransformError::Version { .. } => {
-                format!("use the release of restitch that it was built for, or build it against wit/restitch-transform-{CONTRACT}")
+            TransformError::Version { found } if is_newer(found) => {
+                format!("use restitch {found} or later, or build the transform against wit/restitch-transform-{CONTRACT}")
             }
+            TransformError::Version { .. } => format!("build the transform against wit/restitch-transform-{CONTRACT}"),
             TransformError::Memory { .. } => "raise limits.memory of the dataset, or let the transform keep less".into(),
             TransformError::Time { .. } => "raise limits.time of the dataset, or choose shorter partitions".into(),
             TransformError::Fuel { .. } => "raise limits.fuel of the dataset, or choose shorter partitions".into(),

@@ -18,7 +18,7 @@ use std::{
 };
 
 /// Folder under plugins/, and the file it is committed as.
-const GUESTS: [(&str, &str); 8] = [
+const GUESTS: [(&str, &str); 9] = [
     ("rust/customer-totals", "customer-totals-1.0.0.wasm"),
     ("rust/customer-totals-1-1", "customer-totals-1.1.0.wasm"),
     ("rust/clean-orders", "clean-orders-1.0.0.wasm"),
@@ -27,6 +27,7 @@ const GUESTS: [(&str, &str); 8] = [
     ("misbehave", "misbehave-1.0.0.wasm"),
     ("misbehave-rows", "misbehave-rows-1.0.0.wasm"),
     ("misbehave-sockets", "misbehave-sockets-1.0.0.wasm"),
+    ("misbehave-batches", "misbehave-batches-1.0.0.wasm"),
 ];
 
 fn root() -> &'static Path {
@@ -420,7 +421,10 @@ fn component_exporting(name: &str) -> Vec<u8> {
 #[test]
 fn another_world_or_version_is_named() {
     let refuse = |name: &str| ENGINE.load(&component_exporting(name)).unwrap_err().to_string();
-    assert_eq!(refuse("restitch:transform/transform@2.0.0"), "it speaks version 2.0.0 of the transform contract; this restitch speaks 1.0.0");
+    let newer = "it speaks restitch:transform@2.0.0; this restitch 0.1.0 speaks 1.0.0; restitch 2.0.0 or later understands it";
+    assert_eq!(refuse("restitch:transform/transform@2.0.0"), newer);
+    let stray = "it speaks restitch:transform@0.9.0; this restitch 0.1.0 speaks 1.0.0; that version was never released";
+    assert_eq!(refuse("restitch:transform/transform@0.9.0"), stray);
     let other = "it is not a transform: it exports wasi:cli/run@0.2.0, not restitch:transform/transform@1.0.0";
     assert_eq!(refuse("wasi:cli/run@0.2.0"), other);
     assert!(refuse("restitch:transform/transform@1.0.0").starts_with("it is not a transform"));
@@ -508,6 +512,35 @@ fn a_damaged_cache_entry_is_compiled_again() {
     assert!(damaged > 0);
     let transform = load();
     assert_eq!(run(&transform, &[], &Limits::default(), &[(0, orders(&transform, &ORDERS))]).unwrap().len(), 3);
+}
+
+/// Whoever can write compiled code runs as whoever loads it.
+#[cfg(unix)]
+#[test]
+fn a_cache_that_others_can_write_is_neither_read_nor_written() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let entries = || std::fs::read_dir(folder.path()).unwrap().count();
+    for (mode, used) in [(0o777, false), (0o770, false), (0o755, true)] {
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+        Engine::new(Cache::Folder(folder.path().into())).unwrap().load(&component("clean-orders-1.0.0.wasm")).unwrap();
+        assert_eq!(entries() > 0, used, "{mode:o}");
+    }
+}
+
+/// A component of a later version, as its author would bring it: every name of the contract says so.
+#[test]
+fn a_component_of_a_newer_contract_is_told_which_release_understands_it() {
+    let mut bytes = component("customer-totals-1.0.0.wasm");
+    for name in ["transform", "types", "log"] {
+        let (old, new) = (format!("restitch:transform/{name}@1.0.0"), format!("restitch:transform/{name}@1.4.0"));
+        let places: Vec<usize> = bytes.windows(old.len()).enumerate().filter(|(_, w)| *w == old.as_bytes()).map(|(at, _)| at).collect();
+        assert!(!places.is_empty(), "{name}");
+        places.into_iter().for_each(|at| bytes[at..at + new.len()].copy_from_slice(new.as_bytes()));
+    }
+    let error = ENGINE.load(&bytes).unwrap_err();
+    assert_eq!(error.to_string(), "it speaks restitch:transform@1.4.0; this restitch 0.1.0 speaks 1.0.0; restitch 1.4.0 or later understands it");
+    assert!(error.hint().unwrap().contains("restitch 1.4.0 or later"));
 }
 
 /// Copies what the guests are made of, so that the folder they are built in is another one.

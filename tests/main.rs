@@ -3,6 +3,7 @@
 mod approvals;
 mod cases;
 mod command;
+mod contract;
 mod crash;
 mod doctor;
 mod examples;
@@ -25,3 +26,4 @@ mod saved_plans;
 mod support;
 mod tidy;
 mod trials;
+mod versions;

@@ -108,7 +108,7 @@ fn transform(text: &str) -> Result<TransformRef, String> {
     TransformRef::parse(text).ok_or_else(|| format!("{text:?} is not NAME@VERSION"))
 }
 
-fn parameter(text: &str) -> Result<(String, String), String> {
+pub(super) fn parameter(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').ok_or_else(|| format!("{text:?} is not NAME=VALUE"))?;
     Ok((name.into(), value.into()))
 }

@@ -43,7 +43,7 @@ struct State {
 }
 
 impl Meter {
-    /// Returns a meter for `total` of what is counted; bytes tell their total themselves.
+    /// Returns a meter for `total` of what is counted, 0 if that is not known; bytes tell their total themselves.
     pub fn new(what: impl Into<String>, unit: Unit, total: u64) -> Meter {
         let state = State { total, ..State::default() };
         Meter { unit, what: what.into(), begun: Instant::now(), terminal: at_terminal(), state: Mutex::new(state) }
@@ -89,6 +89,9 @@ impl Meter {
             Unit::Bytes => format!("{}: {} of {} ({percent} %), {seconds} s", self.what, output::bytes(state.done), output::bytes(state.total)),
             Unit::Partitions => {
                 let records = output::count(state.records, "record");
+                if state.total == 0 {
+                    return format!("{}: {}, {records}, {seconds} s", self.what, output::count(state.done, "partition"));
+                }
                 format!("{}: {} of {} partitions ({percent} %), {records}, {seconds} s", self.what, state.done, state.total)
             }
         }

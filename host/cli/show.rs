@@ -80,7 +80,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let shown = cx.open()?.show(args.run)?;
     let (row, gone) = (shown.row, shown.raw_gone.map(|d| d.to_string()));
     let text = match (args.timings, row.manifest.kind) {
-        (true, _) => timings_text(&row.manifest.timings),
+        (true, _) => timings_table(&row.manifest.timings),
         (_, Kind::Reparse) => super::reparse::text(&row),
         _ => text(&row, gone.clone()),
     };
@@ -152,6 +152,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Dedup", dedup),
         ("Quarantine", r.quarantine.map(|max| format!("at most {max} of a partition"))),
         ("Key", Some(r.key.join(", "))),
+        ("Limits", Some(limits_text(&r.limits))),
         ("Clock, seed", Some(format!("{}, {}", crate::time::format_us(r.as_of_us), r.seed))),
         (
             "Read",
@@ -188,6 +189,12 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         m.log.iter().for_each(|l| text += &format!("  {}\n", clean(l)));
     }
     text + "\n" + &timings_text(&m.timings)
+}
+
+fn limits_text(l: &crate::config::Limits) -> String {
+    let (memory, output, log) = (bytes(l.memory_bytes_max), bytes(l.output_bytes_max), bytes(l.log_bytes_max));
+    let fuel = l.fuel_max.map_or(String::new(), |f| format!(", fuel {f}"));
+    format!("memory {memory}, time {}, output {output}, log {log}{fuel}", millis(l.time_ms_max as f64))
 }
 
 fn serde_name(value: &impl serde::Serialize) -> String {
@@ -239,15 +246,35 @@ pub(super) fn checks_text(checks: &[CheckRecord]) -> String {
     text
 }
 
-fn timings_text(t: &Timings) -> String {
-    let parts = [
+fn parts(t: &Timings) -> Vec<(&'static str, f64)> {
+    vec![
+        ("prepare", t.prepare_ms),
+        ("load the transform", t.compile_ms),
         ("scan", t.scan_ms),
-        ("dedup", t.dedup_ms),
-        ("transform", t.transform_ms),
+        ("decode", t.decode_ms),
+        ("filter, dedup, order", t.dedup_ms),
+        ("transform: instances", t.instantiate_ms),
+        ("transform: boundary", t.boundary_ms),
+        ("transform: guest", t.guest_ms()),
         ("sort, checksum, write", t.write_ms),
         ("checks", t.check_ms),
-        ("publish", t.publish_ms),
-    ];
-    let list = parts.iter().filter(|(_, ms)| *ms > 0.0).map(|(name, ms)| format!("{name} {}", millis(*ms))).collect::<Vec<_>>().join(", ");
-    format!("{} in all; added up over all cores: {list} (of the transform, {} crossing its boundary)\n", millis(t.wall_ms), millis(t.boundary_ms))
+        ("swap", t.publish_ms),
+        ("scheduling, waiting", t.idle_ms),
+    ]
+}
+
+fn timings_text(t: &Timings) -> String {
+    let list = parts(t).iter().filter(|(_, ms)| *ms > 0.0).map(|(name, ms)| format!("{name} {}", millis(*ms))).collect::<Vec<_>>().join(", ");
+    format!("{} in all; added up over all cores: {list}\n", millis(t.wall_ms))
+}
+
+/// The parts of a run's time as a table. They come to its duration times its workers.
+fn timings_table(t: &Timings) -> String {
+    let all = parts(t).iter().map(|(_, ms)| ms).sum::<f64>();
+    let mut table = Table::new(&["where the time went", ">time", ">share"]);
+    let share = |ms: f64| if all > 0.0 { format!("{:.1} %", 100.0 * ms / all) } else { String::new() };
+    parts(t).into_iter().for_each(|(name, ms)| table.row([name.to_owned(), millis(ms), share(ms)]));
+    table.row(["in all".into(), millis(all), share(all)]);
+    let workers = count(t.workers as i64, "worker");
+    format!("{}\n{} on {workers}. docs/timings.md says what helps against each.\n", table.text(), millis(t.wall_ms))
 }

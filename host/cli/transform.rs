@@ -1,6 +1,6 @@
 //! `transform new | build | test | add | list | show`: from a folder of sources to a component in the warehouse.
 //! Never needs a warehouse to write, build or test one.
-//! `cli` calls it; `transform/show` and `transform/test` lay two of the answers out.
+//! `cli` calls it; `transform/show` and `transform/test` lay two of the answers out, `prove` and `outdated` are in `trial`.
 
 mod show;
 mod test;
@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     catalog::TransformRow,
+    config::TransformRef,
     pipeline::Error,
     store,
     transform::{self, Cache, Descriptor, Engine, Language, Transform, TransformError},
@@ -47,6 +48,13 @@ pub enum Command {
         #[arg(value_name = "NAME@VERSION|FILE")]
         transform: String,
     },
+    /// Prove that a transform repeats itself: the same input in other batches, on other cores, in other groups, compiled again
+    Prove(super::trial::Args),
+    /// List published partitions that were made by another version than restitch.toml names
+    Outdated {
+        /// Only this dataset
+        dataset: Option<String>,
+    },
     /// Build the sources of a transform into a component
     Build {
         /// The folder with the sources
@@ -65,6 +73,10 @@ fn language(text: &str) -> Result<Language, String> {
     Language::ALL.into_iter().find(|l| l.name() == text).ok_or_else(|| format!("the languages are {}", known.join(", ")))
 }
 
+pub(super) fn reference(text: &str) -> Result<TransformRef, String> {
+    TransformRef::parse(text).ok_or_else(|| format!("{text:?} is not NAME@VERSION"))
+}
+
 /// Carries it out.
 pub(super) fn run(command: Command, cx: &Context) -> Result<Answer, Failure> {
     match command {
@@ -72,6 +84,8 @@ pub(super) fn run(command: Command, cx: &Context) -> Result<Answer, Failure> {
         Command::Add { files } => add(&files, cx),
         Command::List => list(cx),
         Command::Show { transform } => show::run(&transform, cx),
+        Command::Prove(args) => super::trial::prove(args, cx),
+        Command::Outdated { dataset } => super::trial::outdated(dataset, cx),
         Command::Build { folder, output } => build(&folder, output),
         Command::Test(args) => test::run(&args),
     }

@@ -1,7 +1,7 @@
 //! One instance of the transform at one partition's rows: what goes in, what comes out, and where it stood when it failed.
 //! Never looks at output rows but to measure them. `execute` collects what it gives; `quarantine` probes with it.
 
-use super::{ExecuteError, Job, Layout, context, failure, input::PartitionInput, ms};
+use super::{ExecuteError, Job, Layout, context, failure, input::PartitionInput, ms, pieces};
 use crate::{
     config::Limits,
     plan::PlannedPartition,
@@ -51,6 +51,8 @@ pub(super) struct Feed<'f> {
     balances: Vec<Balancing>,
     /// Inside the transform, and inside the input, in milliseconds.
     pub(super) times_ms: (f64, f64),
+    /// Measuring balances, in milliseconds.
+    pub(super) check_ms: f64,
 }
 
 impl<'f> Feed<'f> {
@@ -69,8 +71,8 @@ impl<'f> Feed<'f> {
         let mut instance = job.transform.start(&context(job.recipe, partition), limits).map_err(failed)?;
         let mut waiting = VecDeque::new();
         for (index, batches) in job.lookups {
-            for batch in batches {
-                waiting.extend(instance.push(*index, batch).map_err(failed)?);
+            for batch in batches.iter().flat_map(|b| pieces(b, job.batch_rows)) {
+                waiting.extend(instance.push(*index, &batch).map_err(failed)?);
             }
         }
         let balancing = job.balances.iter().filter(|_| measured).map(|(i, o)| Balancing {
@@ -80,7 +82,7 @@ impl<'f> Feed<'f> {
         });
         let balances = balancing.collect();
         let times_ms = (ms(began), 0.0);
-        Ok(Feed { job, layout, partition, instance, input, place: Place::Rows, waiting, finished: false, balances, times_ms })
+        Ok(Feed { job, layout, partition, instance, input, place: Place::Rows, waiting, finished: false, balances, times_ms, check_ms: 0.0 })
     }
 
     fn query(&self) -> impl Fn(QueryError) -> ExecuteError + use<> {
@@ -96,16 +98,22 @@ impl<'f> Feed<'f> {
             let next = self.input.next(self.layout).map_err(|e| e.place(&partition.name))?;
             self.times_ms.1 += ms(began);
             let began = Instant::now();
+            if let Some(batch) = &next {
+                for b in &mut self.balances {
+                    b.input.update(batch).map_err(&query)?;
+                    b.quarantined.as_mut().map_or(Ok(()), |(all, _)| all.update(batch)).map_err(&query)?;
+                }
+            }
+            self.check_ms += ms(began);
+            let began = Instant::now();
             let failed = |source: TransformError| failure(self.job, partition, source);
             match next {
                 Some(batch) => {
-                    for b in &mut self.balances {
-                        b.input.update(&batch).map_err(&query)?;
-                        b.quarantined.as_mut().map_or(Ok(()), |(all, _)| all.update(&batch)).map_err(&query)?;
-                    }
                     let own = batch.project(&self.layout.input);
                     let own = own.map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
-                    self.waiting.extend(self.instance.push(0, &own).map_err(failed)?);
+                    for piece in pieces(&own, self.job.batch_rows) {
+                        self.waiting.extend(self.instance.push(0, &piece).map_err(failed)?);
+                    }
                 }
                 None => {
                     self.place = Place::Finish;
@@ -118,9 +126,11 @@ impl<'f> Feed<'f> {
             self.times_ms.0 += ms(began);
         }
         let Some(batch) = self.waiting.pop_front() else { return Ok(None) };
+        let began = Instant::now();
         for b in &mut self.balances {
             b.output.update(&batch).map_err(&query)?;
         }
+        self.check_ms += ms(began);
         Ok(Some(batch))
     }
 
@@ -146,6 +156,11 @@ impl<'f> Feed<'f> {
     /// Returns the last lines that the transform logged.
     pub(super) fn log(&self) -> Vec<String> {
         self.instance.log_lines().iter().map(|l| format!("{} {}", l.level, l.message)).collect()
+    }
+
+    /// Returns the milliseconds that making the instance took.
+    pub(super) fn instantiate_ms(&self) -> f64 {
+        self.instance.instantiate_ns() as f64 / 1e6
     }
 
     /// Returns the milliseconds that crossing the boundary took.

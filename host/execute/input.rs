@@ -21,7 +21,7 @@ use arrow::{
     datatypes::Int64Type,
 };
 use sha2::{Digest as _, Sha256};
-use std::{collections::HashMap, ops::Range, rc::Rc, time::Instant};
+use std::{cell::Cell, collections::HashMap, ops::Range, rc::Rc, time::Instant};
 
 /// The records of one partition, in arrival order.
 pub(crate) struct PartitionInput<'s> {
@@ -40,7 +40,35 @@ enum Rows<'s> {
     /// Places in the task's blocks.
     Held { blocks: Rc<Vec<RawBatch>>, places: Rc<Vec<(u32, u32)>> },
     /// Read again, in order. Behind the layout's columns stand the payload's hash and what orders records.
-    Streamed { batches: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's>, left_out: LeftOut, last: Option<RecordBatch> },
+    Streamed {
+        batches: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's>,
+        left_out: LeftOut,
+        last: Option<RecordBatch>,
+        spent: Rc<Cell<Spent>>,
+    },
+}
+
+/// Nanoseconds spent on raw files.
+#[derive(Clone, Copy, Default)]
+struct Spent {
+    /// In all.
+    scan: u64,
+    /// Of that, waiting for bytes.
+    read: u64,
+}
+
+impl Spent {
+    /// Returns reading and decoding, in milliseconds.
+    fn ms(self) -> (f64, f64) {
+        (self.read as f64 / 1e6, self.scan.saturating_sub(self.read) as f64 / 1e6)
+    }
+
+    fn add_to(self, timings: &mut Timings) -> f64 {
+        let (scan, decode) = self.ms();
+        timings.scan_ms += scan;
+        timings.decode_ms += decode;
+        scan + decode
+    }
 }
 
 impl<'s> PartitionInput<'s> {
@@ -113,7 +141,7 @@ impl<'s> PartitionInput<'s> {
                 }
                 gather(blocks, chunk).map(Some)
             }
-            Rows::Streamed { batches, left_out, last } => {
+            Rows::Streamed { batches, left_out, last, .. } => {
                 let batch = loop {
                     let Some(batch) = batches.next().filter(|_| self.at < self.range.end).transpose()? else { return Ok(None) };
                     let batch = kept(batch, left_out)?;
@@ -131,6 +159,14 @@ impl<'s> PartitionInput<'s> {
                 }
                 Ok(Some(batch.project(&(0..layout.columns.len()).collect::<Vec<_>>())?))
             }
+        }
+    }
+
+    /// Returns how long reading and decoding took while batches were handed out, in milliseconds.
+    pub(crate) fn streamed_ms(&self) -> (f64, f64) {
+        match &self.rows {
+            Rows::Held { .. } => (0.0, 0.0),
+            Rows::Streamed { spent, .. } => spent.get().ms(),
         }
     }
 
@@ -198,7 +234,7 @@ struct Filtered<'s> {
     /// One table after the other: arrival order is compared, and not trusted.
     scans: std::iter::Peekable<std::vec::IntoIter<RawScan<'s>>>,
     table: usize,
-    scan_ns: u64,
+    spent: Rc<Cell<Spent>>,
     router: Router,
 }
 
@@ -206,16 +242,19 @@ impl<'s> Filtered<'s> {
     fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
         let windows = windows_of(job, task);
         let scans: Vec<RawScan> = job.raw.iter().map(|r| r.scan(job.store, columns, windows.clone())).collect();
-        Filtered { job, scans: scans.into_iter().peekable(), table: 0, scan_ns: 0, router: Router::new(windows) }
+        Filtered { job, scans: scans.into_iter().peekable(), table: 0, spent: Rc::default(), router: Router::new(windows) }
     }
 
     fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
         let batch = loop {
             let Some(scan) = self.scans.peek_mut() else { return Ok(None) };
-            if let Some(batch) = scan.next().transpose()? {
+            let before = Spent { scan: scan.scan_ns(), read: scan.read_ns() };
+            let next = scan.next();
+            let spent = self.spent.get();
+            self.spent.set(Spent { scan: spent.scan + scan.scan_ns() - before.scan, read: spent.read + scan.read_ns() - before.read });
+            if let Some(batch) = next.transpose()? {
                 break RawBatch { table: self.table, ..batch };
             }
-            self.scan_ns += scan.scan_ns();
             self.table += 1;
             self.scans.next();
         };
@@ -249,8 +288,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
             blocks.push(batch);
         }
     }
-    let scan_ms = filtered.scan_ns as f64 / 1e6;
-    timings.scan_ms += scan_ms;
+    let scan_ms = filtered.spent.get().add_to(timings);
     let blocks = Rc::new(blocks);
     let hashes: Vec<Vec<Option<KeyHash>>> = match &job.recipe.dedup {
         Some(_) => blocks.iter().map(|b| hasher.hash(&b.columns, &layout.key)).collect(),
@@ -330,6 +368,7 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
     let mut survivors: Option<Vec<u64>> = None;
     let mut counts = Counts::default();
     let mut in_order = true;
+    let mut scan_ms = 0.0;
     let parts = job.recipe.dedup.as_ref().map_or(1, |_| (task.records * DEDUP_ENTRY_BYTES).div_ceil(budget).max(1));
     for part in 0..parts {
         // Key columns first; the filter's follow because the layout has them all and Parquet skips what is not asked.
@@ -363,7 +402,7 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
                 ordinal += 1;
             }
         }
-        timings.scan_ms += filtered.scan_ns as f64 / 1e6;
+        scan_ms += filtered.spent.get().add_to(timings);
         if let Some(dedup) = dedup {
             counts.duplicates += dedup.duplicates;
             counts.conflicts += dedup.conflicts;
@@ -373,11 +412,12 @@ fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, t
             }
         }
     }
-    timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6;
+    timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6 - scan_ms;
     let stream = Stream { filtered: Filtered::new(job, &layout.columns, task), window, survivors, ordinal: 0 };
+    let spent = stream.filtered.spent.clone();
     let batches: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> =
         if in_order { Box::new(stream) } else { sorted(job, layout, stream, budget) };
-    Ok(PartitionInput::new(counts, Rows::Streamed { batches, left_out: LeftOut::new(), last: None }))
+    Ok(PartitionInput::new(counts, Rows::Streamed { batches, left_out: LeftOut::new(), last: None, spent }))
 }
 
 fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {

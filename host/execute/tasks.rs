@@ -14,6 +14,17 @@ pub struct Task {
     pub large: bool,
 }
 
+/// How partitions are put together into tasks. It cannot change a result: `transform prove` shows that.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grouping {
+    /// As memory and workers suggest.
+    Usual,
+    /// Each partition is a task.
+    Alone,
+    /// As many as fit into memory are one task.
+    Together,
+}
+
 /// More partitions than this are not left to one worker, however few records they have.
 const TASK_PARTITIONS_MAX: usize = 256;
 /// Fewer records than this are not worth a task of their own.
@@ -21,17 +32,27 @@ const TASK_RECORDS_MIN: u64 = 50_000;
 
 /// Returns the tasks for `partitions`, each with the number of records expected of it, so that `workers` of
 /// them fit into `memory_bytes` at `row_bytes` each.
-pub fn cut(partitions: impl Iterator<Item = (PlannedPartition, u64)>, row_bytes: u64, memory_bytes: usize, workers: usize) -> Vec<Task> {
+pub fn cut(
+    partitions: impl Iterator<Item = (PlannedPartition, u64)>,
+    row_bytes: u64,
+    memory_bytes: usize,
+    workers: usize,
+    grouping: Grouping,
+) -> Vec<Task> {
     let all: Vec<_> = partitions.collect();
     let total: u64 = all.iter().map(|(_, n)| n).sum();
     // Half the memory is for records; output, transform and writers share the rest.
     let fits = (memory_bytes as u64 / 2 / workers as u64 / row_bytes.max(1)).max(1);
-    let wanted = (total / (workers as u64 * 4)).max(TASK_RECORDS_MIN).min(fits);
+    let (wanted, most) = match grouping {
+        Grouping::Usual => ((total / (workers as u64 * 4)).max(TASK_RECORDS_MIN).min(fits), TASK_PARTITIONS_MAX),
+        Grouping::Alone => (fits, 1),
+        Grouping::Together => (fits, usize::MAX),
+    };
     let mut tasks: Vec<Task> = Vec::new();
     for (partition, records) in all {
         let large = records > fits;
         match tasks.last_mut() {
-            Some(task) if !large && !task.large && task.partitions.len() < TASK_PARTITIONS_MAX && task.records + records <= wanted => {
+            Some(task) if !large && !task.large && task.partitions.len() < most && task.records + records <= wanted => {
                 task.partitions.push(partition);
                 task.records += records;
             }
@@ -56,9 +77,11 @@ mod tests {
         let window = calendar.resolve("2026-05-01", "2026-05-05").unwrap();
         let records = [10, 20, 200_000, 30, 40_000_000];
         let days = calendar.partitions(window).map(|window| PlannedPartition { name: calendar.name(&window), window, reason: Reason::Missing });
-        let tasks = cut(days.zip(records), 100, 1 << 30, 2);
+        let days: Vec<_> = days.collect();
+        let tasks = cut(days.clone().into_iter().zip(records), 100, 1 << 30, 2, Grouping::Usual);
         let shape: Vec<_> = tasks.iter().map(|t| (t.partitions.len(), t.large)).collect();
         assert_eq!(shape, [(4, false), (1, true)]);
         assert_eq!(tasks.iter().map(|t| t.records).sum::<u64>(), records.iter().sum::<u64>());
+        assert_eq!(cut(days.into_iter().zip(records), 100, 1 << 30, 2, Grouping::Alone).len(), 5);
     }
 }

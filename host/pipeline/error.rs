@@ -149,8 +149,14 @@ pub enum Error {
     #[error("run {run} is a reparse, which is not rolled back: the kept payloads are the truth, and restitch.toml says how they are read")]
     NotUndoable { run: RunId },
     /// A replay gave something else.
-    #[error("the replay of {run} differs: {}", partitions.join(", "))]
-    Differs { run: RunId, partitions: Vec<String> },
+    #[error("the replay of {run} differs: {}; {first}", listed(partitions))]
+    Differs { run: RunId, partitions: Vec<String>, first: String },
+    /// Rows that are to be compared were removed.
+    #[error("the rows of {run} and those before it cannot be compared: {} was removed on {} by gc ({}, {})", removed.path, removed.at, removed.reason, removed.operator)]
+    RowsGone { run: RunId, removed: Box<Removed> },
+    /// A transform gives other rows when nothing but the way of computing them is another.
+    #[error("transform {transform} does not repeat itself; it came out otherwise with: {}", listed(trials))]
+    Unsteady { transform: String, trials: Vec<String> },
     /// A proof failed.
     #[error("run {run} is not proven: {}", failed.join("; "))]
     Unproven { run: RunId, failed: Vec<String> },
@@ -235,6 +241,7 @@ impl Error {
             | Error::Unhealthy { .. }
             | Error::Unproven { .. }
             | Error::Differs { .. }
+            | Error::Unsteady { .. }
             | Error::Ingest(IngestError::TooManyRejects { .. }) => ErrorKind::Validation,
             Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. })
             | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
@@ -335,6 +342,10 @@ impl Error {
                 names => format!("`restitch approve {run} --reason TEXT` publishes it, given by {}", names.join(" or ")),
             }),
             Error::RawGone { .. } | Error::BaseGone { .. } => text("what it published stays readable; its manifest and checksums are kept"),
+            Error::Unsteady { .. } => text(
+                "rows may depend on the rows that were pushed, in their order, and on nothing else: not on where a batch ends, nor on the order of a hash map",
+            ),
+            Error::RowsGone { run, .. } => Some(format!("`restitch show {run}` has the counts that were taken when it was checked")),
             Error::RawMoved { .. } => text("plan and run again"),
             Error::Expired { .. } => text("`restitch query \"SELECT snapshot_id FROM ducklake_snapshot\"` lists those that can be read"),
             Error::Gc(GcError::Changed) => text("run gc again, and look again"),

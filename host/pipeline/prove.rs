@@ -1,16 +1,22 @@
 //! Proof: an old run computed again from its pinned parts, and the three things that `verify` shows (R30).
 //! Never publishes, never looks at restitch.toml for anything that the manifest pins.
 
-use super::{Error, Workshop, doctor::with_sound_input, run::compute};
+use super::{
+    Error, Workshop,
+    diff::Side,
+    doctor::with_sound_input,
+    run::{Shape, compute, fresh_table, ms},
+};
 use crate::{
-    catalog::{CatalogError, SLOT_US, StateWrite},
+    catalog::{CatalogError, SLOT_US, StateWrite, Table},
     config::{Dataset, TransformRef},
-    execute::{Computed, LeftOut, Progress},
+    execute::{Computed, LeftOut, Progress, output_fields},
     gc,
     id::{Digest, RunId, SnapshotId},
     manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, WriteMode, checksum_of},
     plan::{PlannedPartition, Reason, records_by_partition},
     publish::PublishError,
+    query::{self, RowDifference},
     schema::PARTITION,
     store::staging,
     time::EventTime,
@@ -128,23 +134,26 @@ impl Workshop {
         let (mut manifest, claim) = self.new_run(started, fresh)?;
         let owner = manifest.run.to_string();
         let computed = self.recompute(&old, &owner, progress);
-        self.store.remove_dir(&staging(&owner)).ok();
-        manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        let wall_ms = ms(began);
         let result = computed.map(|(computed, timings)| {
             let proofs = compare(&old, &computed);
-            manifest.timings = Timings { wall_ms: manifest.timings.wall_ms, ..timings };
+            manifest.timings = timings;
             manifest.partitions = computed.into_iter().map(|c| c.record).collect();
             manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
             manifest.status = Status::Done;
             proofs
         });
         let result = result.and_then(|proofs| {
-            let differing: Vec<String> = proofs.iter().filter(|p| !p.equal()).map(differs).collect();
-            if differing.is_empty() { Ok(proofs) } else { Err(Error::Differs { run, partitions: differing }) }
+            let Some(first) = proofs.iter().find(|p| !p.equal()) else { return Ok(proofs) };
+            let partitions = proofs.iter().filter(|p| !p.equal()).map(differs).collect();
+            let first = self.first_row(&old, &first.partition, &owner).unwrap_or_else(|e| format!("no row can be named: {e}"));
+            Err(Error::Differs { run, partitions, first })
         });
+        self.store.remove_dir(&staging(&owner)).ok();
         if let Err(e) = &result {
             (manifest.status, manifest.error) = (Status::Failed, Some(e.to_string()));
         }
+        manifest.timings.settle(wall_ms, self.options.workers);
         let now = self.options.clock.now();
         self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
         drop(claim);
@@ -168,18 +177,58 @@ impl Workshop {
     }
 
     fn recompute(&mut self, old: &Manifest, owner: &str, progress: &dyn Progress) -> Result<(Vec<Computed>, Timings), Error> {
+        self.recompute_into(old, owner, None, progress)
+    }
+
+    /// Names the first row of a partition that differs from what is recorded: it is computed once more, and its rows are kept this time.
+    fn first_row(&mut self, old: &Manifest, partition: &str, owner: &str) -> Result<String, Error> {
+        let Some(record) = old.partitions.iter().find(|p| p.partition == partition) else { return Ok("it has other partitions".into()) };
+        let kept = matches!(old.status, Status::Published | Status::Staged | Status::Rejected);
+        if !kept || record.files.iter().any(|f| !self.store.exists(&f.path)) {
+            return Ok(format!("the rows that {} had made of {partition} are not kept, so none of them can be named", old.run));
+        }
+        let one = Manifest { partitions: vec![record.clone()], ..old.clone() };
+        let output = self.descriptor_of(old.recipe.transform_digest)?.map(|d| output_fields(&d.output)).unwrap_or_default();
+        let table = fresh_table(&old.recipe.dataset, &output);
+        let (computed, _) = self.recompute_into(&one, owner, Some(&table), &())?;
+        let Some(again) = computed.first() else { return Ok(format!("{partition} cannot be computed once more")) };
+        if again.record.checksum == record.checksum {
+            return Ok(format!("computed once more, {partition} came out as recorded: the transform does not give the same rows each time"));
+        }
+        let now = Side { fields: output.clone(), files: again.files.iter().map(|f| (f.path.clone(), f.file.bytes as u64)).collect() };
+        let before = Side { fields: output, files: record.files.iter().map(|f| (f.path.clone(), f.bytes)).collect() };
+        let key = if again.doubled_keys > 0 { &[] } else { old.recipe.key.as_slice() };
+        let found = self.first_difference(&before, &now, key, owner)?;
+        Ok(found.map_or("no row differs: what is recorded is not the checksum of the rows that are kept".into(), |d| format!("first of all {d}")))
+    }
+
+    /// Returns the first row in which two states differ.
+    pub(super) fn first_difference(&self, before: &Side, now: &Side, key: &[String], owner: &str) -> Result<Option<RowDifference>, Error> {
+        let columns: Vec<String> = now.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !key.contains(n)).collect();
+        let (output, prior) = (self.side_table("output", now), self.side_table("prior", before));
+        let (memory, spill) = (Some(self.options.memory_bytes), self.store.path(&staging(owner)));
+        Ok(query::first_difference(output, prior, PARTITION, key, &columns, memory, Some(&spill))?)
+    }
+
+    fn recompute_into(
+        &mut self,
+        old: &Manifest,
+        owner: &str,
+        table: Option<&Table>,
+        progress: &dyn Progress,
+    ) -> Result<(Vec<Computed>, Timings), Error> {
         let recipe = old.recipe.clone();
-        let transform = self.load(recipe.transform_digest, &recipe.limits)?;
+        let (transform, compile_ms) = self.load_timed(recipe.transform_digest, &recipe.limits)?;
         let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
         let records = records_by_partition(recipe.calendar(), &slots);
         let partitions = planned(old)?;
         let (Some(first), Some(last)) = (partitions.first(), partitions.last()) else { return Ok(Default::default()) };
         let hull = Window::new(first.window.start(), last.window.end())?;
         let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, hull, false)?;
-        let limits = (self.options.memory_bytes, self.options.workers);
-        let known = left_out(old);
-        let work = || compute(&self.store, &prepared, &partitions, (&records, &old.bases), None, &staging(owner), limits, Some(&known), progress);
-        with_sound_input(&self.store, &prepared.files, work)
+        let (store, shape, known) = (&self.store, Shape::usual(&self.options), left_out(old));
+        let work = || compute(store, &prepared, &partitions, (&records, &old.bases), table, &staging(owner), shape, Some(&known), progress);
+        let (computed, timings) = with_sound_input(store, &prepared.files, work)?;
+        Ok((computed, Timings { compile_ms, ..timings }))
     }
 
     /// Shows three things of a published run: a rerun gives its checksums, late records count once, nothing else changed.
@@ -195,10 +244,12 @@ impl Workshop {
         let owner = format!("verify-{}", uuid::Uuid::new_v4());
         let claim = self.claim(&owner)?;
         let computed = self.recompute(&old, &owner, progress);
+        let rerun = computed.as_ref().map(|(computed, _)| compare(&old, computed)).unwrap_or_default();
+        let differing = rerun.iter().find(|p| !p.equal()).map(|p| p.partition.clone());
+        let first = differing.map(|name| self.first_row(&old, &name, &owner).unwrap_or_else(|e| format!("no row can be named: {e}")));
         self.store.remove_dir(&staging(&owner)).ok();
         drop(claim);
         let (computed, _) = computed?;
-        let rerun = compare(&old, &computed);
         let late = self.late_proof(&old, &computed)?;
         let others = self.others_proof(&manifest, published)?;
         let names = |r: &PartitionRecord, p: &PartitionProof| r.partition == p.partition;
@@ -206,6 +257,7 @@ impl Workshop {
             return Err(Error::Internal(format!("the rerun of {run} has other partitions")));
         }
         let mut failed: Vec<String> = rerun.iter().filter(|p| !p.equal()).map(differs).collect();
+        failed.extend(first);
         if late.records != late.counted {
             failed.push(format!("{} late records were landed for these partitions, {} were read", late.records, late.counted));
         }

@@ -8,14 +8,14 @@ use crate::{
     check::{self, Checked, Subject},
     config::{CheckKind, Dataset, Limits, Project, Source, TransformRef, nearest},
     datafile::Written,
-    execute::{self, Job, LeftOut, Progress, cut, execute, output_fields, read_lookup},
+    execute::{self, Grouping, Job, LeftOut, Progress, cut, execute, output_fields, read_lookup},
     id::{Digest, RunId, SnapshotId},
     manifest::{BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, WriteMode, checksum_of},
     moves::{self, Moved},
     plan::{BoundPlan, Plan, PlannedPartition, Reason, records_by_partition, unsettled},
     publish::{self, PublishError},
     query::{Aggregate, Filter},
-    raw::RawInput,
+    raw::{BATCH_ROWS, RawInput},
     schema::{DataType, Field, envelope},
     store::{Claim, GATE, Store, staging},
     time::{EventTime, IngestTime},
@@ -130,7 +130,7 @@ impl Workshop {
         if let (true, Some(stand)) = (dataset.inputs.len() > 1, facts.stand) {
             self.catalog.record(|r| r.put_joint(&dataset.name, &stand))?;
         }
-        let transform = self.load(bound.recipe.transform_digest, &bound.recipe.limits)?;
+        let (transform, compile_ms) = self.load_timed(bound.recipe.transform_digest, &bound.recipe.limits)?;
         grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
         let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
@@ -146,6 +146,8 @@ impl Workshop {
         let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
         let rules = self.project.dataset(&dataset.name)?.access.clone();
         manifest.approval = asked.map(|why| Approval::ask(why, &rules, self.options.clock.now()));
+        manifest.timings.compile_ms = compile_ms;
+        manifest.timings.prepare_ms = ms(began) - compile_ms;
         let attempt = Attempt {
             workshop: self,
             dataset: &dataset,
@@ -156,7 +158,7 @@ impl Workshop {
             unsettled: &unsettled,
         };
         let done = attempt.go(&mut manifest, progress);
-        manifest.timings.wall_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        manifest.timings.settle(ms(began), self.options.workers);
         let ended = self.end(manifest, done);
         // Only now: a run that says running and has no claim is taken for dead.
         drop(claim);
@@ -363,7 +365,9 @@ impl Workshop {
         let began = Instant::now();
         let now = self.options.clock.now();
         publish::publish(&self.store, &mut self.catalog, &mut manifest, &staged.fields, &staged.files, now)?;
-        manifest.timings.publish_ms += began.elapsed().as_nanos() as f64 / 1e6;
+        let (took, timings) = (ms(began), &mut manifest.timings);
+        timings.publish_ms += took;
+        timings.settle(timings.wall_ms + took, timings.workers.max(1) as usize);
         Ok(manifest)
     }
 }
@@ -372,8 +376,13 @@ pub(super) fn input_file(f: &LiveFile) -> InputFile {
     InputFile { path: f.path.clone(), rows: f.rows, bytes: f.bytes, snapshot: f.begin }
 }
 
+/// Milliseconds since then.
+pub(super) fn ms(since: Instant) -> f64 {
+    since.elapsed().as_nanos() as f64 / 1e6
+}
+
 /// An error with its causes, on one line.
-fn chain(e: &Error) -> String {
+pub(super) fn chain(e: &Error) -> String {
     let mut text = e.to_string();
     let mut source = std::error::Error::source(e);
     while let Some(cause) = source {
@@ -412,20 +421,9 @@ impl Attempt<'_> {
         manifest.bases = self.workshop.bases(&self.prepared.recipe, published.as_ref(), base, self.partitions, self.prior)?;
         let folder = staging(&manifest.run.to_string());
         let options = &self.workshop.options;
-        let work = || {
-            compute(
-                &self.workshop.store,
-                self.prepared,
-                self.partitions,
-                (self.records, &manifest.bases),
-                Some(&target),
-                &folder,
-                (options.memory_bytes, options.workers),
-                None,
-                progress,
-            )
-        };
-        let (computed, mut timings) = with_sound_input(&self.workshop.store, &self.prepared.files, work)?;
+        let (store, shape, records) = (&self.workshop.store, Shape::usual(options), (self.records, manifest.bases.as_slice()));
+        let work = || compute(store, self.prepared, self.partitions, records, Some(&target), &folder, shape, None, progress);
+        let (computed, timings) = with_sound_input(store, &self.prepared.files, work)?;
         let began = Instant::now();
         let subject = Subject {
             store: &self.workshop.store,
@@ -439,8 +437,8 @@ impl Attempt<'_> {
             staging: &folder,
         };
         let checked = check::check(&subject, &mut self.workshop.catalog, computed, self.prior)?;
-        timings.check_ms = began.elapsed().as_nanos() as f64 / 1e6;
-        manifest.timings = timings;
+        manifest.timings.add(&timings);
+        manifest.timings.check_ms += ms(began);
         self.conclude(manifest, checked, &output)
     }
 
@@ -472,7 +470,7 @@ impl Attempt<'_> {
         let began = Instant::now();
         let now = self.workshop.options.clock.now();
         publish::publish(&store, &mut self.workshop.catalog, manifest, output, &files, now)?;
-        manifest.timings.publish_ms = began.elapsed().as_nanos() as f64 / 1e6;
+        manifest.timings.publish_ms = ms(began);
         Ok(())
     }
 }
@@ -486,6 +484,25 @@ fn record_staged(manifest: &mut Manifest, files: &[Written]) {
     }
 }
 
+/// How the work is cut and spread. None of it can change a row, which is what `transform prove` tries out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Shape {
+    /// Bytes that all tasks together may hold, about.
+    pub(super) memory_bytes: usize,
+    /// Tasks at once.
+    pub(super) workers: usize,
+    /// Rows of a batch that the transform gets, at most.
+    pub(super) batch_rows: usize,
+    /// How partitions are put together.
+    pub(super) grouping: Grouping,
+}
+
+impl Shape {
+    pub(super) fn usual(options: &super::Options) -> Shape {
+        Shape { memory_bytes: options.memory_bytes, workers: options.workers, batch_rows: BATCH_ROWS, grouping: Grouping::Usual }
+    }
+}
+
 /// Computes the partitions of a recipe; without a target nothing is written.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn compute(
@@ -495,7 +512,7 @@ pub(super) fn compute(
     (records, bases): (&BTreeMap<EventTime, i64>, &[BaseRecord]),
     target: Option<&Table>,
     folder: &str,
-    (memory_bytes, workers): (usize, usize),
+    shape: Shape,
     known: Option<&HashMap<String, LeftOut>>,
     progress: &dyn Progress,
 ) -> Result<(Vec<execute::Computed>, Timings), Error> {
@@ -514,21 +531,21 @@ pub(super) fn compute(
         balances: &prepared.balances,
         target,
         staging: folder,
-        memory_bytes,
-        workers,
+        memory_bytes: shape.memory_bytes,
+        workers: shape.workers,
         known,
+        batch_rows: shape.batch_rows,
     };
     let columns = execute::scanned_columns(&job);
     let row_bytes = prepared.raw.iter().map(|r| r.row_bytes(store, &columns)).collect::<Result<Vec<_>, _>>()?.into_iter().max().unwrap_or(0);
-    let tasks = cut(expected, row_bytes, memory_bytes, workers);
+    let tasks = cut(expected, row_bytes, shape.memory_bytes, shape.workers, shape.grouping);
     Ok(execute(&job, &tasks, progress)?)
 }
 
 /// The table to write (with the ids that a creation will give), and the one that is published.
 fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result<(Table, Option<Table>), Error> {
     let Some(table) = view.table(name, base)? else {
-        let columns = output.iter().enumerate().map(|(i, f)| TableColumn { id: i as i64 + 1, field: f.clone() }).collect();
-        return Ok((Table { id: -1, name: name.into(), folder: String::new(), columns, partition_id: None }, None));
+        return Ok((fresh_table(name, output), None));
     };
     let mut next = view.last_column_id(table.id)?;
     let mut columns = Vec::new();
@@ -548,6 +565,12 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
         return Err(Error::Evolution { dataset: name.into(), field: gone.field.clone(), found: "not null".into() });
     }
     Ok((Table { columns, ..table.clone() }, Some(table)))
+}
+
+/// A table that is not there yet, with the ids that a creation will give.
+pub(super) fn fresh_table(name: &str, output: &[Field]) -> Table {
+    let columns = output.iter().enumerate().map(|(i, f)| TableColumn { id: i as i64 + 1, field: f.clone() }).collect();
+    Table { id: -1, name: name.into(), folder: String::new(), columns, partition_id: None }
 }
 
 /// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.

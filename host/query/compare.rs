@@ -3,6 +3,7 @@
 //! Compare checks and `diff` ask here.
 
 use super::{FileTable, QueryError, Rows, Session, config, format, quoted};
+use crate::schema::DataType;
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, StringArray},
     compute::cast,
@@ -13,7 +14,7 @@ use datafusion::{
     dataframe::DataFrame,
     logical_expr::LogicalPlanBuilder,
 };
-use std::{path::Path, sync::Arc, thread};
+use std::{fmt, path::Path, sync::Arc, thread};
 
 /// Rows by how they differ between a state of a table and the one before.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -90,6 +91,111 @@ pub fn differing_rows(
     let sides = Sides { output, prior, partition: partition_column, key, columns };
     let rows = sides.run(&sides.rows_sql(limit), memory_bytes, spill_dir)?;
     as_text(rows, 1 + key.len() + 1 + usize::from(key.is_empty()))
+}
+
+/// How one column differs between two states of a table.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ColumnChange {
+    /// The column.
+    pub column: String,
+    /// Rows that are there both times and differ in it; `None` where rows have no key to be told apart by.
+    pub changed: Option<u64>,
+    /// For a column of numbers, its sum over all rows before and now, as text.
+    pub sums: Option<(String, String)>,
+}
+
+/// Returns how each of `columns` differs.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn column_changes(
+    output: FileTable,
+    prior: FileTable,
+    partition_column: &str,
+    key: &[String],
+    columns: &[String],
+    memory_bytes: Option<usize>,
+    spill_dir: Option<&Path>,
+) -> Result<Vec<ColumnChange>, QueryError> {
+    let sides = Sides { output, prior, partition: partition_column, key, columns };
+    let mut changes: Vec<ColumnChange> = columns.iter().map(|c| ColumnChange { column: c.clone(), changed: None, sums: None }).collect();
+    if columns.is_empty() {
+        return Ok(changes);
+    }
+    let first = |rows: &Rows, i: usize| rows.batches.first().map_or(String::new(), |b| format::cell(b.column(i).as_ref(), 0));
+    if !key.is_empty() {
+        let both = "o is not null and p is not null";
+        let one = |i: usize| format!("sum(case when {both} and o{i} is distinct from p{i} then 1 else 0 end) as n{i}");
+        let sql = format!("select {} from pairs", (0..columns.len()).map(one).collect::<Vec<_>>().join(", "));
+        let rows = sides.run(&sql, memory_bytes, spill_dir)?;
+        changes.iter_mut().enumerate().for_each(|(i, c)| c.changed = Some(first(&rows, i).parse().unwrap_or(0)));
+    }
+    let numbers: Vec<usize> = (0..columns.len()).filter(|i| sides.is_number(&columns[*i])).collect();
+    if !numbers.is_empty() {
+        let sum = |table: &FileTable, name: &str| {
+            let list: Vec<String> = numbers.iter().map(|i| sides.sum(table, &columns[*i])).collect();
+            sides.run(&format!("select {} from {name}", list.join(", ")), memory_bytes, spill_dir)
+        };
+        let (now, before) = (sum(&sides.output, "output")?, sum(&sides.prior, "prior")?);
+        numbers.iter().enumerate().for_each(|(at, i)| changes[*i].sums = Some((first(&before, at), first(&now, at))));
+    }
+    Ok(changes)
+}
+
+/// One row, and the first column in which two states of a table differ.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RowDifference {
+    /// Its partition.
+    pub partition: String,
+    /// What tells the row apart: columns of the key with their values. Without a key, all columns that are not null.
+    pub row: Vec<(String, String)>,
+    /// added, removed or changed.
+    pub change: String,
+    /// For a changed row, the first column that differs, its value before and now; null is `None`.
+    pub column: Option<(String, Option<String>, Option<String>)>,
+}
+
+impl fmt::Display for RowDifference {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let row = self.row.iter().map(|(c, v)| format!("{c} = {v}")).collect::<Vec<_>>().join(", ");
+        write!(f, "partition {}, row {row}: ", self.partition)?;
+        let value = |v: &Option<String>| v.clone().unwrap_or_else(|| "null".into());
+        match &self.column {
+            Some((column, before, now)) => write!(f, "column {column} was {} and is {}", value(before), value(now)),
+            None if self.change == "changed" => f.write_str("it differs in bits that text does not show"),
+            None if self.change == "added" => f.write_str("it was not there, and is there now"),
+            None => f.write_str("it was there, and is not there now"),
+        }
+    }
+}
+
+/// Returns the first row that differs, by partition and key.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn first_difference(
+    output: FileTable,
+    prior: FileTable,
+    partition_column: &str,
+    key: &[String],
+    columns: &[String],
+    memory_bytes: Option<usize>,
+    spill_dir: Option<&Path>,
+) -> Result<Option<RowDifference>, QueryError> {
+    let rows = differing_rows(output, prior, partition_column, key, columns, memory_bytes, spill_dir, 1)?;
+    let Some(batch) = rows.batches.first() else { return Ok(None) };
+    let text = |i: usize| batch.column(i).is_valid(0).then(|| format::cell(batch.column(i).as_ref(), 0));
+    let shown = |i: usize| text(i).unwrap_or_else(|| "null".into());
+    let keyed = !key.is_empty();
+    let values = if keyed { key.len() + 2 } else { 3 };
+    let change = shown(if keyed { key.len() + 1 } else { 1 });
+    let pairs = || columns.iter().enumerate().map(|(i, c)| (c, text(values + 2 * i), text(values + 2 * i + 1)));
+    let row = match keyed {
+        true => key.iter().enumerate().map(|(i, c)| (c.clone(), shown(i + 1))).collect(),
+        false => pairs().filter_map(|(c, before, now)| Some((c.clone(), before.or(now)?))).collect(),
+    };
+    let column = pairs().find(|(_, before, now)| before != now).map(|(c, before, now)| (c.clone(), before, now)).filter(|_| change == "changed");
+    Ok(Some(RowDifference { partition: shown(0), row, change, column }))
 }
 
 struct Sides<'a> {
@@ -188,6 +294,18 @@ impl Sides<'_> {
         if differs.is_empty() { "false".into() } else { differs.join(" or ") }
     }
 
+    fn is_number(&self, column: &str) -> bool {
+        let number = |t: &FileTable| t.fields.iter().any(|f| f.name == column && f.data_type.is_number());
+        number(&self.output) || number(&self.prior)
+    }
+
+    /// Returns the SQL of a sum: exact where the values are.
+    fn sum(&self, table: &FileTable, column: &str) -> String {
+        let whole = |t: &FileTable| t.fields.iter().any(|f| f.name == column && matches!(f.data_type, DataType::Int32 | DataType::Int64));
+        let sql = self.column(table, column);
+        if whole(&self.output) || whole(&self.prior) { format!("sum(cast({sql} as decimal(38, 0)))") } else { format!("sum({sql})") }
+    }
+
     /// Returns the SQL of a column; where `table` lacks it, a null of the type it has in the other.
     fn column(&self, table: &FileTable, name: &str) -> String {
         let of = |t: &FileTable| t.fields.iter().find(|f| f.name == name).map(|f| f.data_type.arrow());
@@ -219,7 +337,7 @@ mod tests {
         super::table::tests::{batch, write},
         *,
     };
-    use crate::schema::{DataType, Field};
+    use crate::schema::Field;
     use arrow::array::{Float64Array, Int64Array};
 
     type Row<'a> = (&'a str, Option<i64>, Option<f64>);
@@ -267,6 +385,23 @@ b            1  removed  1.0
 c            1  added
 ";
         assert_eq!(format::table_text(&rows, 10), expected);
+    }
+
+    #[test]
+    fn columns_and_the_first_row_that_differ_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, prior) = both(dir.path());
+        let (key, columns) = (["Id".to_owned()], ["value".to_owned()]);
+        let found = column_changes(output.clone(), prior.clone(), "_partition", &key, &columns, None, None).unwrap();
+        assert_eq!(found, [ColumnChange { column: "value".into(), changed: Some(1), sums: Some(("NaN".into(), "NaN".into())) }]);
+        let first = first_difference(output.clone(), prior.clone(), "_partition", &key, &columns, None, None).unwrap().unwrap();
+        assert_eq!(first.to_string(), "partition a, row Id = 1: column value was 1.0 and is 1.5");
+        assert!(first_difference(output.clone(), output.clone(), "_partition", &key, &columns, None, None).unwrap().is_none());
+        let columns = ["Id".to_owned(), "value".to_owned()];
+        let first = first_difference(output.clone(), prior.clone(), "_partition", &[], &columns, None, None).unwrap().unwrap();
+        assert_eq!(first.to_string(), "partition a, row Id = 1, value = 1.0: it was there, and is not there now");
+        let found = column_changes(output, prior, "_partition", &[], &columns, None, None).unwrap();
+        assert_eq!(found[0], ColumnChange { column: "Id".into(), changed: None, sums: Some(("8".into(), "8".into())) });
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::{
     config::Limits,
     id::Digest,
     schema::{DataType, Field},
+    store,
 };
 use arrow::datatypes::{Schema, SchemaRef};
 use contract::restitch::transform::types as wit;
@@ -29,6 +30,9 @@ const COMPONENT_BYTES_MAX: usize = 256 << 20;
 /// Time that `describe` may take; it has nothing to do but to return constants.
 const DESCRIBE_MS_MAX: u64 = 10_000;
 
+/// What a transform exports, up to its version.
+const EXPORT: &str = "restitch:transform/transform@";
+
 /// What makes runs comparable. Its hash goes into every manifest.
 const PROFILE: &str = "nan-canonicalisation relaxed-simd-deterministic no-threads no-concurrency no-gc stack=1048576 contract=1.0.0";
 
@@ -41,9 +45,9 @@ const WASMTIME: &str = "48.0.8";
 /// Where compiled code is kept between processes. A stale or damaged entry is compiled again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cache {
-    /// The user's cache folder; if there is none, nowhere.
+    /// The user's cache folder; if there is none, or another user can write it, nowhere.
     User,
-    /// A folder that no other user can write.
+    /// A folder; if another user can write it, nowhere.
     Folder(PathBuf),
     /// Nowhere.
     Off,
@@ -112,6 +116,8 @@ impl Engine {
             reason: format!("{e:#}").lines().next().unwrap_or_default().to_owned(),
             hint: "the file is damaged or cut short: build it again",
         })?;
+        // A newer version of the contract may import what this one does not know: first say that.
+        self.check_version(&component)?;
         self.check_imports(&component)?;
         self.check_exports(&component)?;
         let pre = self.linker.instantiate_pre(&component).and_then(TransformerPre::new);
@@ -141,17 +147,26 @@ impl Engine {
         Ok(())
     }
 
+    /// The version of the contract is that of its exported interface, or else of what it imports.
+    fn check_version(&self, component: &Component) -> Result<(), TransformError> {
+        let ty = component.component_type();
+        let exported: Vec<&str> = ty.exports(&self.inner).filter_map(|(name, _)| name.strip_prefix(EXPORT)).collect();
+        let imported = ty.imports(&self.inner).filter_map(|(name, _)| name.strip_prefix("restitch:transform/")?.split_once('@')).map(|(_, v)| v);
+        let versions: Vec<&str> = if exported.is_empty() { imported.collect() } else { exported };
+        match versions.first() {
+            Some(found) if !versions.contains(&CONTRACT) => Err(TransformError::Version { found: (*found).to_owned() }),
+            _ => Ok(()),
+        }
+    }
+
     fn check_exports(&self, component: &Component) -> Result<(), TransformError> {
         let ty = component.component_type();
         let names: Vec<&str> = ty.exports(&self.inner).map(|(name, _)| name).collect();
         // More exports are tolerated: Python and QuickJS guests carry one of their own.
-        let versions: Vec<&str> = names.iter().filter_map(|n| n.strip_prefix("restitch:transform/transform@")).collect();
-        match versions.first() {
-            _ if versions.contains(&CONTRACT) => Ok(()),
-            Some(found) => Err(TransformError::Version { found: (*found).to_owned() }),
-            None if names.is_empty() => Err(TransformError::World { exports: "nothing".into() }),
-            None => Err(TransformError::World { exports: names.join(", ") }),
+        if names.iter().any(|n| n.strip_prefix(EXPORT) == Some(CONTRACT)) {
+            return Ok(());
         }
+        Err(TransformError::World { exports: if names.is_empty() { "nothing".into() } else { names.join(", ") } })
     }
 }
 
@@ -215,19 +230,23 @@ fn configuration(cache: Cache) -> Result<wasmtime::Config, TransformError> {
     Ok(config)
 }
 
+/// A folder that somebody else could write holds no code of ours: without a private one, every process compiles anew.
 fn compiled_cache(cache: Cache) -> Result<Option<wasmtime::Cache>, TransformError> {
     let mut config = wasmtime::CacheConfig::new();
     match cache {
-        Cache::Off => Ok(None),
+        Cache::Off => return Ok(None),
         // A machine without a home folder compiles every time.
-        Cache::User => Ok(wasmtime::Cache::new(config).ok()),
+        Cache::User => return Ok(wasmtime::Cache::new(config).ok().filter(|c| store::is_private(c.directory()).unwrap_or(false))),
         Cache::Folder(folder) => {
             // The cache insists on an absolute path.
             let folder = std::path::absolute(&folder).map_err(|e| TransformError::Engine { reason: e.to_string() })?;
+            if !store::is_private(&folder).map_err(|e| TransformError::Engine { reason: e.to_string() })? {
+                return Ok(None);
+            }
             config.with_directory(folder);
-            wasmtime::Cache::new(config).map(Some).map_err(|e| TransformError::Engine { reason: format!("{e:#}") })
         }
     }
+    wasmtime::Cache::new(config).map(Some).map_err(|e| TransformError::Engine { reason: format!("{e:#}") })
 }
 
 /// Tells what is not a component before the compiler says it in its own words.

@@ -306,6 +306,7 @@ pub(super) fn describe(pre: &TransformerPre<State>, limits: &Limits) -> Result<D
 pub struct Instance {
     transform: Transform,
     sandbox: Sandbox,
+    instantiate: Duration,
     boundary: Duration,
 }
 
@@ -322,8 +323,9 @@ impl Instance {
             seed: context.seed,
             parameters: &parameters,
         };
+        let started = Instant::now();
         let sandbox = Sandbox::new(pre, limits)?;
-        let mut instance = Instance { transform, sandbox, boundary: Duration::ZERO };
+        let mut instance = Instance { transform, sandbox, instantiate: started.elapsed(), boundary: Duration::ZERO };
         let begun = instance.sandbox.call(|guest, store| guest.call_begin(store, context))?;
         begun.map_err(|f| instance.failure(f, 0))?;
         Ok(instance)
@@ -373,6 +375,11 @@ impl Instance {
     /// Returns how many earlier lines were dropped.
     pub fn log_lines_dropped(&self) -> u64 {
         self.sandbox.store.data().log_dropped
+    }
+
+    /// Returns the nanoseconds that making it took, start functions included.
+    pub fn instantiate_ns(&self) -> u64 {
+        self.instantiate.as_nanos() as u64
     }
 
     /// Returns the nanoseconds spent between Arrow and the contract, guest code not counted.

@@ -1,0 +1,442 @@
+//! What changed, row by row: another version of a transform against what is published, or a run against what stood before it.
+//! Never publishes and never records a run: what is computed is compared and thrown away.
+
+use super::{
+    Error, RunRequest, Workshop,
+    doctor::with_sound_input,
+    grant,
+    prove::without_checks,
+    run::{Shape, compute, fit, fresh_table},
+};
+use crate::{
+    catalog::{CatalogError, PublishedRow, TransformRow},
+    config::{Dataset, TransformRef},
+    execute::{Progress, output_fields},
+    gc,
+    id::{Digest, RunId, SnapshotId},
+    manifest::{BaseRecord, Kind, Manifest, Mode, Recipe, Status, Validation, WriteMode},
+    plan::{PlannedPartition, Reason, records_by_partition},
+    publish::PublishError,
+    query::{self, ColumnChange, Difference, FileTable, Rows},
+    schema::{Field, PARTITION},
+    store::staging,
+    time::EventTime,
+    transform::{Descriptor, Transform},
+    window::Window,
+};
+use std::collections::{BTreeMap, HashMap, hash_map::Entry};
+
+/// What is to be compared: another version with what is published.
+#[derive(Clone, Debug)]
+pub struct DiffRequest {
+    /// The dataset.
+    pub dataset: String,
+    /// The version that is tried.
+    pub transform: TransformRef,
+    /// Start of the window: a date, a partition or an instant.
+    pub start: String,
+    /// End of the window: a date or a partition (inclusive), or an instant (exclusive); none: that of `start`.
+    pub end: Option<String>,
+    /// Parameters that differ from those that the published rows were made with.
+    pub params: Vec<(String, String)>,
+    /// Differing rows that are shown, at most.
+    pub rows: usize,
+}
+
+/// A partition, before and now.
+#[derive(Clone, Debug)]
+pub struct PartitionDiff {
+    /// Its name.
+    pub partition: String,
+    /// Rows before.
+    pub rows_before: u64,
+    /// Rows now.
+    pub rows_now: u64,
+    /// How they differ.
+    pub difference: Difference,
+    /// The version of the warehouse that both were computed from; `None` where a run is compared with what stood before.
+    pub input_snapshot: Option<SnapshotId>,
+}
+
+/// What differs.
+#[derive(Debug)]
+pub struct Diff {
+    /// The dataset.
+    pub dataset: String,
+    /// What stands on the one side, in words.
+    pub before: String,
+    /// What stands on the other.
+    pub now: String,
+    /// The columns that tell rows apart; none, if rows are compared whole.
+    pub key: Vec<String>,
+    /// By partition.
+    pub partitions: Vec<PartitionDiff>,
+    /// By column, in the order of the table.
+    pub columns: Vec<ColumnChange>,
+    /// The first rows that differ: partition, key, `change`, and each column before and now.
+    pub rows: Rows,
+    /// What else is to be known, in words.
+    pub notes: Vec<String>,
+}
+
+impl Diff {
+    /// Returns the sum over all partitions.
+    pub fn total(&self) -> Difference {
+        self.partitions.iter().fold(Difference::default(), |t, p| Difference {
+            added: t.added + p.difference.added,
+            removed: t.removed + p.difference.removed,
+            changed: t.changed + p.difference.changed,
+            unchanged: t.unchanged + p.difference.unchanged,
+        })
+    }
+}
+
+/// One side of a comparison: files of the warehouse, and the columns that are read from them.
+#[derive(Clone, Default)]
+pub(super) struct Side {
+    pub(super) fields: Vec<Field>,
+    /// Path in the warehouse, bytes.
+    pub(super) files: Vec<(String, u64)>,
+}
+
+/// Rows before and now, and what is said of them.
+struct Sides {
+    before: Side,
+    now: Side,
+    key: Vec<String>,
+    partitions: Vec<PartitionDiff>,
+}
+
+impl Workshop {
+    /// Computes what is published in a window again with another version of a transform, from the very input that the published rows were made
+    /// of, lookups included, and compares. Nothing is published.
+    ///
+    /// # Errors
+    /// Nothing is published there; the version is not registered or does not fit; raw that was read is gone; the transform fails.
+    pub fn diff_versions(&mut self, request: &DiffRequest, progress: &dyn Progress) -> Result<Diff, Error> {
+        let row = self.transform_row(&request.transform)?;
+        let dataset = Dataset { transform: request.transform.clone(), checks: Vec::new(), ..self.project.dataset(&request.dataset)?.clone() };
+        self.refuse_recut(&dataset)?;
+        let window = dataset.calendar().resolve(&request.start, request.end.as_ref().unwrap_or(&request.start))?;
+        let published = self.catalog.read(|v| v.published(&dataset.name, Some(window)))?;
+        if published.is_empty() {
+            let message = format!("nothing of {} is published in {window}, so there is nothing to compare with", dataset.name);
+            let (name, start) = (&dataset.name, &request.start);
+            let end = request.end.as_ref().unwrap_or(start);
+            let hint = format!(
+                "`restitch backfill {name} --start {start} --end {end} --transform {} --dry-run` shows what it would make",
+                request.transform
+            );
+            return Err(Error::Usage { message, hint: Some(hint) });
+        }
+        // Named like a proof's: gc leaves files alone that it may be reading.
+        let owner = format!("verify-{}", uuid::Uuid::new_v4());
+        let claim = self.claim(&owner)?;
+        let diff = self.diff_published(request, &dataset, &row, &published, &owner, progress);
+        self.store.remove_dir(&staging(&owner)).ok();
+        drop(claim);
+        diff
+    }
+
+    fn diff_published(
+        &mut self,
+        request: &DiffRequest,
+        dataset: &Dataset,
+        row: &TransformRow,
+        published: &[PublishedRow],
+        owner: &str,
+        progress: &dyn Progress,
+    ) -> Result<Diff, Error> {
+        let transform = self.load(row.digest, &dataset.limits)?;
+        let d = transform.descriptor().clone();
+        grant::of_run(&self.project, dataset, &d, &dry_run(request), &self.options.operator)?;
+        let mut notes = Vec::new();
+        let mut key = Vec::new();
+        let (mut partitions, mut files) = (Vec::new(), Vec::new());
+        let mut made_by: BTreeMap<String, u64> = BTreeMap::new();
+        let mut doubled = 0;
+        for (run, rows) in self.by_origin(published)? {
+            let old = self.recomputable(run)?;
+            let recipe = self.other_version(&old, dataset, row, &d, &request.params, &mut notes)?;
+            *made_by.entry(format!("{} ({})", old.recipe.transform, old.recipe.transform_digest.short())).or_default() += rows.len() as u64;
+            key.clone_from(&recipe.key);
+            let snapshot = recipe.input_snapshot;
+            if !old.bases.is_empty() {
+                notes
+                    .push(format!("{run} put its rows among rows that were published: those stay as they were, and only its own are computed again"));
+            }
+            let computed = self.recompute_rows(recipe, &old.bases, &transform, &rows, owner, progress)?;
+            for (c, p) in computed.into_iter().zip(&rows) {
+                doubled += c.doubled_keys;
+                files.extend(c.files.iter().map(|f| (f.path.clone(), f.file.bytes as u64)));
+                let (rows_before, rows_now) = (p.rows as u64, c.record.rows);
+                let difference = Difference::default();
+                partitions.push(PartitionDiff { partition: p.partition.clone(), rows_before, rows_now, difference, input_snapshot: Some(snapshot) });
+            }
+        }
+        let (table, live) = self.catalog.read(|v| {
+            let latest = v.latest()?;
+            let table = v.table(&dataset.name, latest)?.ok_or_else(|| Error::Internal(format!("{} has no table", dataset.name)))?;
+            let mut live = Vec::new();
+            for p in published {
+                live.extend(v.partition_files(&table, latest, &p.partition)?.into_iter().map(|f| (f.path, f.bytes as u64)));
+            }
+            Ok::<_, Error>((table, live))
+        })?;
+        let output = output_fields(&d.output);
+        notes.extend(column_notes(&table.fields(), &output));
+        if doubled > 0 {
+            notes.push(format!(
+                "{doubled} row(s) of {} have the key of another: a run of it would be rejected, and rows are compared whole",
+                request.transform
+            ));
+            key.clear();
+        }
+        let sides = Sides { before: Side { fields: table.fields(), files: live }, now: Side { fields: output, files }, key, partitions };
+        let before = made_by.iter().map(|(t, n)| if made_by.len() > 1 { format!("{t} in {n} partition(s)") } else { t.clone() });
+        let words = (before.collect::<Vec<_>>().join(", "), format!("{} ({})", request.transform, row.digest.short()));
+        self.measure(&dataset.name, words, sides, notes, request.rows, owner)
+    }
+
+    /// Compares what a run published, or staged, with what stood there before it.
+    ///
+    /// # Errors
+    /// It wrote no rows; rows of either side were removed.
+    pub fn diff_run(&mut self, run: RunId, rows: usize) -> Result<Diff, Error> {
+        let m = self.show(run)?.row.manifest;
+        if m.kind == Kind::Reparse {
+            let message = format!("{run} is a reparse: it changed raw records, and no dataset");
+            return Err(Error::Usage { message, hint: Some(format!("`restitch show {run}` counts what it changed")) });
+        }
+        if !matches!(m.status, Status::Published | Status::Staged | Status::Rejected) {
+            return Err(PublishError::Status { run, status: m.status.name(), wanted: "published, staged or rejected: its rows were kept" }.into());
+        }
+        let (fields, before) = self.catalog.read(|v| {
+            let mut fields = v.table(&m.recipe.dataset, v.latest()?)?.map(|t| t.fields()).unwrap_or_default();
+            let row = v.transforms()?.into_iter().find(|t| t.digest == m.recipe.transform_digest);
+            for field in row.map(|t| descriptor(&t.descriptor)).transpose()?.iter().flat_map(|d| output_fields(&d.output)) {
+                if !fields.iter().any(|f| f.name == field.name) {
+                    fields.push(field);
+                }
+            }
+            let mut priors: HashMap<RunId, HashMap<String, Vec<(String, u64)>>> = HashMap::new();
+            let mut before = Vec::new();
+            for p in &m.partitions {
+                let Some(prior) = p.prior_run else { continue };
+                if let Entry::Vacant(e) = priors.entry(prior) {
+                    let files = |p: crate::manifest::PartitionRecord| (p.partition, p.files.into_iter().map(|f| (f.path, f.bytes)).collect());
+                    e.insert(v.run_partitions(prior)?.into_iter().map(files).collect());
+                }
+                before.extend(priors[&prior].get(&p.partition).cloned().unwrap_or_default());
+            }
+            for path in before.iter().map(|f| &f.0).chain(m.partitions.iter().flat_map(|p| &p.files).map(|f| &f.path)) {
+                if let Some(removed) = v.removed(path)? {
+                    return Err(Error::RowsGone { run, removed: Box::new(removed) });
+                }
+            }
+            Ok::<_, Error>((fields, before))
+        })?;
+        let now = m.partitions.iter().flat_map(|p| p.files.iter().map(|f| (f.path.clone(), f.bytes))).collect();
+        let partition = |p: &crate::manifest::PartitionRecord| PartitionDiff {
+            partition: p.partition.clone(),
+            rows_before: p.prior_rows.unwrap_or(0),
+            rows_now: p.rows,
+            difference: Difference::default(),
+            input_snapshot: None,
+        };
+        let partitions = m.partitions.iter().map(partition).collect();
+        let sides =
+            Sides { before: Side { fields: fields.clone(), files: before }, now: Side { fields, files: now }, key: m.recipe.key.clone(), partitions };
+        let owner = format!("verify-{}", uuid::Uuid::new_v4());
+        let claim = self.claim(&owner)?;
+        let words = (format!("before {run}"), format!("{run}, {}", m.status.name()));
+        let diff = self.measure(&m.recipe.dataset, words, sides, Vec::new(), rows, &owner);
+        self.store.remove_dir(&staging(&owner)).ok();
+        drop(claim);
+        diff
+    }
+
+    /// Published partitions by the run that computed their rows: a rollback computed none.
+    fn by_origin<'p>(&mut self, published: &'p [PublishedRow]) -> Result<BTreeMap<RunId, Vec<&'p PublishedRow>>, Error> {
+        let mut groups: BTreeMap<RunId, Vec<&PublishedRow>> = BTreeMap::new();
+        for p in published {
+            let mut run = p.run;
+            loop {
+                let m = self.show(run)?.row.manifest;
+                let (Kind::Rollback, Some(undone)) = (m.kind, m.of_run) else { break };
+                let records = self.catalog.read(|v| v.run_partitions(undone))?;
+                let prior = records.iter().find(|r| r.partition == p.partition).and_then(|r| r.prior_run);
+                run = prior.ok_or_else(|| Error::Internal(format!("{} of {run} came from nowhere", p.partition)))?;
+            }
+            groups.entry(run).or_default().push(p);
+        }
+        Ok(groups)
+    }
+
+    fn recomputable(&mut self, run: RunId) -> Result<Manifest, Error> {
+        let old = self.show(run)?.row.manifest;
+        match self.catalog.read(|v| gc::missing_raw(&v, &old))? {
+            Some(dropped) => Err(Error::RawGone { run, dropped: Box::new(dropped) }),
+            None => {
+                self.check_bases(&old)?;
+                Ok(old)
+            }
+        }
+    }
+
+    /// The recipe of a run with another version of the transform: all else as it was, as far as that version knows it.
+    fn other_version(
+        &mut self,
+        old: &Manifest,
+        dataset: &Dataset,
+        row: &TransformRow,
+        d: &Descriptor,
+        params: &[(String, String)],
+        notes: &mut Vec<String>,
+    ) -> Result<Recipe, Error> {
+        let made_by = self.catalog.read(|v| v.transforms())?.into_iter().find(|t| t.digest == old.recipe.transform_digest);
+        let was = made_by.map(|t| descriptor(&t.descriptor)).transpose()?;
+        let mut recipe =
+            Recipe { transform: dataset.transform.to_string(), transform_digest: row.digest, key: dataset.key.clone(), ..old.recipe.clone() };
+        let default = |name: &str| was.as_ref().and_then(|w| w.parameters.iter().find(|p| p.name == name)).and_then(|p| p.default.clone());
+        recipe.parameters.retain(|name, value| {
+            let known = d.parameters.iter().any(|p| p.name == *name);
+            // What nobody chose may have another default now.
+            let chosen = default(name).as_ref() != Some(value);
+            if chosen && !known {
+                let note = format!("{} has no parameter {name:?}; {value:?} was left out", dataset.transform);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
+            }
+            known && chosen
+        });
+        recipe.parameters.extend(params.iter().cloned());
+        recipe.lookups.retain(|name, _| d.inputs[1..].iter().any(|i| i.name == *name));
+        for input in &d.inputs[1..] {
+            if let (false, Some(source)) = (recipe.lookups.contains_key(&input.name), dataset.lookups.get(&input.name)) {
+                recipe.lookups.insert(input.name.clone(), source.clone());
+            }
+        }
+        let described = without_checks(&recipe)?;
+        fit(&self.project, &described, d, &mut recipe)?;
+        Ok(recipe)
+    }
+
+    fn recompute_rows(
+        &mut self,
+        recipe: Recipe,
+        bases: &[BaseRecord],
+        transform: &Transform,
+        rows: &[&PublishedRow],
+        owner: &str,
+        progress: &dyn Progress,
+    ) -> Result<Vec<crate::execute::Computed>, Error> {
+        let partitions: Vec<PlannedPartition> =
+            rows.iter().map(|p| PlannedPartition { name: p.partition.clone(), window: p.window, reason: Reason::Forced }).collect();
+        let end = partitions.iter().map(|p| p.window.end()).max().unwrap_or(EventTime(0));
+        let hull = Window::new(partitions[0].window.start(), end)?;
+        let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
+        let records = records_by_partition(recipe.calendar(), &slots);
+        let masked = self.project.sources.values().any(|s| recipe.sources.contains(&s.name) && s.is_masked());
+        let dataset = without_checks(&recipe)?;
+        let table = fresh_table(&dataset.name, &output_fields(&transform.descriptor().output));
+        let prepared = self.prepare(recipe, transform.clone(), &dataset, hull, masked)?;
+        let (store, shape) = (&self.store, Shape::usual(&self.options));
+        let work = || compute(store, &prepared, &partitions, (&records, bases), Some(&table), &staging(owner), shape, None, progress);
+        Ok(with_sound_input(store, &prepared.files, work)?.0)
+    }
+
+    fn measure(
+        &self,
+        dataset: &str,
+        (before, now): (String, String),
+        sides: Sides,
+        notes: Vec<String>,
+        rows: usize,
+        owner: &str,
+    ) -> Result<Diff, Error> {
+        let Sides { before: old, now: new, mut key, mut partitions } = sides;
+        if !key.iter().all(|k| old.fields.iter().any(|f| f.name == *k) && new.fields.iter().any(|f| f.name == *k)) {
+            key.clear();
+        }
+        // A column of another type has no value to be compared with.
+        let same = |f: &&Field| new.fields.iter().all(|n| n.name != f.name || n.data_type == f.data_type);
+        let wanted = |f: &&Field| f.name != PARTITION && !key.contains(&f.name);
+        let mut columns: Vec<String> = new.fields.iter().filter(wanted).map(|f| f.name.clone()).collect();
+        columns.retain(|c| old.fields.iter().find(|f| f.name == *c).is_none_or(|f| same(&f)));
+        columns.extend(old.fields.iter().filter(wanted).filter(|f| !new.fields.iter().any(|n| n.name == f.name)).map(|f| f.name.clone()));
+        self.store.create_dir(&staging(owner))?;
+        let spill = self.store.path(&staging(owner));
+        let memory = Some(self.options.memory_bytes);
+        let (output, prior) = (self.side_table("output", &new), self.side_table("prior", &old));
+        let found = query::compare(output.clone(), prior.clone(), PARTITION, &key, &columns, memory, Some(&spill))?;
+        let found: HashMap<String, Difference> = found.into_iter().collect();
+        partitions.iter_mut().for_each(|p| p.difference = found.get(&p.partition).copied().unwrap_or_default());
+        partitions.sort_by(|a, b| a.partition.cmp(&b.partition));
+        let changes = query::column_changes(output.clone(), prior.clone(), PARTITION, &key, &columns, memory, Some(&spill))?;
+        let rows = query::differing_rows(output, prior, PARTITION, &key, &columns, memory, Some(&spill), rows)?;
+        Ok(Diff { dataset: dataset.into(), before, now, key, partitions, columns: changes, rows, notes })
+    }
+
+    pub(super) fn side_table(&self, name: &str, side: &Side) -> FileTable {
+        let files = side.files.iter().map(|(path, bytes)| (self.store.path(path), *bytes)).collect();
+        FileTable { name: name.into(), fields: side.fields.clone(), files }
+    }
+
+    /// Returns what the transform of that hash says of itself.
+    pub(super) fn descriptor_of(&mut self, digest: Digest) -> Result<Option<Descriptor>, Error> {
+        let row = self.catalog.read(|v| v.transforms())?.into_iter().find(|t| t.digest == digest);
+        row.map(|t| descriptor(&t.descriptor)).transpose()
+    }
+}
+
+fn descriptor(json: &str) -> Result<Descriptor, Error> {
+    serde_json::from_str(json).map_err(|e| CatalogError::Value { what: "a descriptor", value: e.to_string() }.into())
+}
+
+/// What is new, gone, or of another type: the last keeps a version from being published.
+fn column_notes(before: &[Field], now: &[Field]) -> Vec<String> {
+    let mut notes = Vec::new();
+    let names = |list: Vec<&Field>| list.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
+    let lacks = |of: &[Field], f: &&Field| !of.iter().any(|o| o.name == f.name);
+    let (new, gone): (Vec<&Field>, Vec<&Field>) =
+        (now.iter().filter(|f| lacks(before, f)).collect(), before.iter().filter(|f| lacks(now, f)).collect());
+    if !new.is_empty() {
+        notes.push(format!("new: {}; rows that are there already read null", names(new)));
+    }
+    if !gone.is_empty() {
+        notes.push(format!("not given any more: {}", names(gone)));
+    }
+    for f in now {
+        if let Some(was) = before.iter().find(|b| b.name == f.name && b.data_type != f.data_type) {
+            notes.push(format!(
+                "{} was {} and is {}: it is not compared, and such a version cannot be published into this table",
+                f.name, was.data_type, f.data_type
+            ));
+        }
+    }
+    notes
+}
+
+fn dry_run(request: &DiffRequest) -> RunRequest {
+    RunRequest {
+        kind: Kind::Backfill,
+        dataset: request.dataset.clone(),
+        start: Some(request.start.clone()),
+        end: request.end.clone(),
+        only: None,
+        transform: Some(request.transform.clone()),
+        mode: Mode::DryRun,
+        write: WriteMode::Overwrite,
+        validation: Validation::Off,
+        filter: None,
+        snapshot: None,
+        reason: None,
+        grant_payload: None,
+        seed: 0,
+        params: request.params.clone(),
+        partitions_max: None,
+        bytes_max: None,
+    }
+}
