@@ -111,7 +111,7 @@ fn extremes() -> Vec<Row> {
     let ids = [i64::MIN, i64::MAX, 0, -2, 1, 2, 3, 4, 5, (1 << 53) + 1, -(1 << 53) - 1];
     let row = |i: usize| Row {
         id: ids[i],
-        flag: Some(i % 3 == 0),
+        flag: Some(i.is_multiple_of(3)),
         i32: Some(i32s[i]),
         i64: Some(i64s[i]),
         f32: Some(f32s[i]),
