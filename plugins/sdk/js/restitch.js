@@ -175,7 +175,9 @@ function fields(type) {
 
 function context(given) {
   const parameters = Object.fromEntries(given.parameters);
-  return { ...given, parameters };
+  // The glue hands signed 64-bit numbers over as unsigned ones: before 1970 that shows.
+  const [startMicros, endMicros, asOfMicros] = [given.startMicros, given.endMicros, given.asOfMicros].map((n) => BigInt.asIntN(64, n));
+  return { ...given, startMicros, endMicros, asOfMicros, parameters };
 }
 
 /** Makes the contract's exports of a transform; not for authors. `host` is the contract's `log`. */
