@@ -88,11 +88,15 @@ pub fn examine(store: &Store, catalog: &mut Catalog, quick: bool, workers: usize
     for run in pending {
         match staged(store, run) {
             Ok(staged) => files.extend(staged),
+            // It may just have been published or discarded.
+            Err(_) if !catalog.read(|v| v.pending_runs())?.contains(&run) => {}
             Err(problem) => report.broken.push(problem),
         }
     }
     report.files = (files.len() as u64, files.iter().map(|f| f.bytes).sum());
     report.bad = damaged(store, &files, quick, workers);
+    let pending: Vec<String> = catalog.read(|v| v.pending_runs())?.into_iter().map(|run| staging(&run.to_string()) + "/").collect();
+    report.bad.retain(|b| !b.path.starts_with("staging/") || pending.iter().any(|folder| b.path.starts_with(folder)));
     // Last, so that what was added meanwhile is known by now.
     let there = store.files_under("data")?;
     let known: HashSet<String> = catalog.read(|v| {

@@ -38,7 +38,7 @@ use crate::{
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
-    manifest::{Kind, Manifest, Status, WriteMode},
+    manifest::{Kind, Manifest, Mode, Recipe, Status, Write, WriteMode},
     moves,
     plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
@@ -445,7 +445,7 @@ impl Workshop {
     pub fn discard(&mut self, run: RunId) -> Result<Manifest, Error> {
         let _claim = self.claim(&run.to_string())?.ok_or(publish::PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
-        if !crate::catalog::is_pending(manifest.status) {
+        if !crate::catalog::is_pending(&manifest) {
             return Err(publish::PublishError::Status { run, status: manifest.status.name(), wanted: "staged or rejected" }.into());
         }
         manifest.status = Status::Discarded;
@@ -474,6 +474,9 @@ impl Workshop {
         }
         let now = self.options.clock.now();
         let operator = self.options.operator.clone();
+        let versions = self.versions(&undone.recipe.limits)?;
+        // It computes nothing: how the undone run chose and wrote its rows is not its own.
+        let recipe = Recipe { filter: None, write: Write::Overwrite, ..undone.recipe.clone() };
         let store = self.store.clone();
         let rolled = publish::rollback(&self.store, &mut self.catalog, &undone, force, now, |catalog, partitions| {
             let _gate = store.lock(GATE)?;
@@ -483,6 +486,11 @@ impl Workshop {
                     run: id,
                     kind: Kind::Rollback,
                     status: Status::Running,
+                    mode: Mode::Overwrite,
+                    asked: Vec::new(),
+                    only: None,
+                    recipe,
+                    versions,
                     operator,
                     reason,
                     of_run: Some(run),

@@ -416,6 +416,7 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
     let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
     let stale = stale(facts);
     let mut left_out: Vec<Window> = Vec::new();
+    let mut left_frozen: Vec<Window> = Vec::new();
     let mut decide = |slice: Window| {
         let mut now = known.get(&slice.start()).copied().unwrap_or_default();
         now.stale = stale.get(&slice.start()).copied();
@@ -457,6 +458,7 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
                 };
                 plan.waiting.push(Waiting { partition: facts.calendar.name(&slice), window: slice, tier: tier.into(), records: now.waiting });
             }
+            None if frozen && chosen && wanted && reason.is_some() => left_frozen.push(slice),
             None => plan.up_to_date += before.is_some() as u64,
         }
     };
@@ -466,6 +468,9 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
         for start in known.range(window.start()..window.end()).map(|(s, _)| *s) {
             decide(facts.calendar.at(start));
         }
+    }
+    if let (Some(first), Some(last)) = (left_frozen.first(), left_frozen.last()) {
+        plan.gaps.push(format!("{} left as it stands: frozen (frozen_before)", named(facts, left_frozen.len() as u64, *first, *last)));
     }
     if let (Some(first), Some(drop)) = (left_out.first(), left_out.iter().find_map(|w| cuts(&facts.dropped, *w))) {
         let names = named(facts, left_out.len() as u64, *first, left_out[left_out.len() - 1]);

@@ -123,3 +123,15 @@ fn what_does_not_hold_together_is_told_and_orphans_are_listed() {
         assert!(examine(&lab).healthy(), "{want}: {:?}", examine(&lab));
     }
 }
+
+#[test]
+fn a_rejected_dry_run_leaves_nothing_to_look_after() {
+    let lab = Lab::new(&ORDERS.replace("{ kind = \"row_count\", min = 0 }", "{ kind = \"row_count\", min = 9 }"));
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let dry = RunRequest { mode: Mode::DryRun, ..Lab::request(Kind::Run, None) };
+    assert!(chain(&lab.try_go(dry).unwrap_err()).contains("row_count"));
+    assert!(examine(&lab).healthy(), "{:?}", examine(&lab));
+    lab.open().backup(&lab.folder.path().join("copy")).unwrap();
+    assert!(chain(&lab.open().diff_run("r1".parse().unwrap(), 5).unwrap_err()).contains("rejected"));
+    assert!(lab.open().discard("r1".parse().unwrap()).is_err());
+}

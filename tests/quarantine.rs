@@ -3,8 +3,9 @@
 
 use crate::support::{Lab, chain, component};
 use restitch::{
+    config::TransformRef,
     manifest::{Kind, Manifest, Mode},
-    pipeline::{Error, ErrorKind, RunRequest},
+    pipeline::{Candidate, Error, ErrorKind, RunRequest, TrialRequest},
 };
 use std::process::Command;
 
@@ -261,4 +262,29 @@ fn each_limit_names_itself_its_value_the_partition_and_its_key() {
         assert_eq!(code, Some(1), "{text}");
         assert!(text.contains("failed in partition 2026-05-01") && text.contains(cause) && text.contains(hint), "{how}: {text}");
     }
+}
+
+#[test]
+fn a_proof_in_small_batches_blames_the_same_record() {
+    let lab = lab();
+    lab.land("a.jsonl", records(1, 40, &[(7, "err"), (20, "trap")]));
+    let candidate = Candidate::Registered(TransformRef::parse("misbehave-rows@1.0.0").unwrap());
+    let (start, end) = ("2026-05-01".to_owned(), None);
+    let request = TrialRequest { candidate, dataset: "daily".into(), start, end, snapshot: None, grant_payload: None, params: Vec::new() };
+    let trials = lab.open().try_out(&request, &()).unwrap();
+    assert_eq!(trials.failed().count(), 0, "{trials:?}");
+    assert_eq!((trials.quarantined, trials.rows), (2, 38));
+}
+
+#[test]
+fn what_a_filtered_merge_did_not_read_stays_in_quarantine() {
+    let lab = lab();
+    lab.land("a.jsonl", records(1, 40, &[(7, "err"), (20, "err")]));
+    lab.run();
+    lab.go(RunRequest { filter: Some("v > 15".into()), ..backfill(Mode::Merge) });
+    let left = || lab.rows("select run, record_id from restitch_quarantined order by 2");
+    assert_eq!(left(), ["r2 1-20", "r1 1-7"]);
+    // One that reads everything says anew what is left out.
+    lab.go(backfill(Mode::Merge));
+    assert_eq!(left(), ["r3 1-20", "r3 1-7"]);
 }

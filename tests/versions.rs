@@ -27,7 +27,7 @@ fn reference(text: &str) -> TransformRef {
 
 fn request(transform: &str) -> DiffRequest {
     let (start, end) = ("2026-05-01".into(), Some("2026-05-02".into()));
-    DiffRequest { dataset: "daily".into(), transform: reference(transform), start, end, params: Vec::new(), rows: 10 }
+    DiffRequest { dataset: "daily".into(), transform: reference(transform), start, end, grant_payload: None, params: Vec::new(), rows: 10 }
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn a_replay_that_differs_names_the_first_row() {
 
 fn tried(lab: &Lab, candidate: Candidate) -> Result<Trials, Error> {
     let (start, end) = ("2026-05-01".into(), Some("2026-05-02".into()));
-    let request = TrialRequest { candidate, dataset: "daily".into(), start, end, snapshot: None, params: Vec::new() };
+    let request = TrialRequest { candidate, dataset: "daily".into(), start, end, snapshot: None, grant_payload: None, params: Vec::new() };
     lab.open().try_out(&request, &())
 }
 

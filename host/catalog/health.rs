@@ -24,7 +24,7 @@ pub struct RecordedFile {
 }
 
 /// Rules between rows: what is wrong where a row comes back, and the query, whose columns make up the place.
-const INVARIANTS: [(&str, &str); 9] = [
+const INVARIANTS: [(&str, &str); 10] = [
     (
         "shows other rows than its run wrote",
         "SELECT 'partition ' || p.partition || ' of ' || p.dataset FROM restitch_partition p JOIN restitch_dataset d ON d.name = p.dataset
@@ -41,6 +41,10 @@ const INVARIANTS: [(&str, &str); 9] = [
         "has rows outside of every partition",
         "SELECT DISTINCT 'dataset ' || d.name FROM restitch_dataset d JOIN ducklake_data_file f ON f.table_id = d.table_id
          WHERE f.end_snapshot IS NULL AND NOT EXISTS (SELECT 1 FROM ducklake_file_partition_value v WHERE v.data_file_id = f.data_file_id)",
+    ),
+    (
+        "has rows that another tool deleted",
+        "SELECT DISTINCT 'table ' || t.table_name FROM ducklake_delete_file d JOIN ducklake_table t ON t.table_id = d.table_id WHERE d.end_snapshot IS NULL",
     ),
     (
         "is published by a run that is not a published one",
@@ -116,24 +120,27 @@ impl View<'_> {
         Ok(statement.query_row([path], |r| super::state::digest(r, 0)).optional()?)
     }
 
-    /// Returns the files below the data folder that nobody shows and that are to be removed: by us, or by the clean-up of another tool.
+    /// Returns the other files below the data folder that the catalog knows: those that are to be removed, by us or by the clean-up of another tool, and
+    /// another tool's lists of deleted rows.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn leaving_files(&self) -> Result<Vec<String>, CatalogError> {
         let sql = "SELECT path FROM restitch_removed WHERE gone = 0 UNION SELECT path FROM restitch_intent
-                   UNION SELECT CASE WHEN path_is_relative <> 0 THEN ?1 || path ELSE path END FROM ducklake_files_scheduled_for_deletion";
+                   UNION SELECT CASE WHEN path_is_relative <> 0 THEN ?1 || path ELSE path END FROM ducklake_files_scheduled_for_deletion
+                   UNION SELECT CASE WHEN d.path_is_relative <> 0 THEN ?1 || s.path || t.path || d.path ELSE d.path END FROM ducklake_delete_file d
+                     JOIN ducklake_table t ON t.table_id = d.table_id JOIN ducklake_schema s ON s.schema_id = t.schema_id";
         let mut statement = self.connection.prepare(sql)?;
         let rows = statement.query_map([self.data_path()], |r| r.get(0))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the runs whose staged files wait.
+    /// Returns the runs whose staged files wait. A dry run that was rejected kept none.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn pending_runs(&self) -> Result<Vec<RunId>, CatalogError> {
-        let mut statement = self.connection.prepare("SELECT run_id FROM restitch_run WHERE status IN (?1, ?2) ORDER BY 1")?;
+        let mut statement = self.connection.prepare("SELECT run_id FROM restitch_run WHERE status IN (?1, ?2) AND mode <> 'dry-run' ORDER BY 1")?;
         let rows = statement.query_map([Status::Staged.name(), Status::Rejected.name()], |r| Ok(RunId(r.get(0)?)))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }

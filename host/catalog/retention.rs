@@ -183,8 +183,9 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn holders(&self) -> Result<Vec<Holder>, CatalogError> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT run_id FROM restitch_run WHERE status IN ('running', 'staged', 'rejected') ORDER BY run_id")?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT run_id FROM restitch_run WHERE status = 'running' OR (status IN ('staged', 'rejected') AND mode <> 'dry-run') ORDER BY run_id",
+        )?;
         let runs = statement.query_map([], |r| r.get(0).map(RunId))?.collect::<Result<Vec<_>, _>>()?;
         let mut holders = Vec::new();
         for run in runs {

@@ -90,6 +90,7 @@ CREATE TABLE restitch_run_file(run_id BIGINT NOT NULL, partition VARCHAR NOT NUL
 CREATE TABLE restitch_quarantine(run_id BIGINT NOT NULL, dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, source VARCHAR NOT NULL, record_id VARCHAR NOT NULL,
   snapshot_id BIGINT NOT NULL, seq BIGINT NOT NULL, event_us BIGINT NOT NULL, file VARCHAR NOT NULL, file_offset BIGINT NOT NULL, reason VARCHAR NOT NULL,
   PRIMARY KEY(run_id, partition, snapshot_id, seq)) WITHOUT ROWID;
+CREATE INDEX restitch_quarantine_of ON restitch_quarantine(dataset, partition);
 CREATE TABLE restitch_check(run_id BIGINT NOT NULL, name VARCHAR NOT NULL, kind VARCHAR NOT NULL, severity VARCHAR NOT NULL, passed BIGINT NOT NULL,
   measured VARCHAR NOT NULL, expected VARCHAR NOT NULL, detail VARCHAR);
 CREATE INDEX restitch_check_of ON restitch_check(run_id);
@@ -143,7 +144,18 @@ SELECT 'r' || run_id AS run, kind, dataset, status, mode, operator, reason, tran
   partitions, rows_in, rows_out, checksum, strftime('%Y-%m-%dT%H:%M:%SZ', started_us / 1000000, 'unixepoch') AS started, strftime('%Y-%m-%dT%H:%M:%SZ', finished_us / 1000000, 'unixepoch') AS finished, error
 FROM restitch_run;
 CREATE VIEW restitch_quarantined AS
-SELECT q.dataset, q.partition, 'r' || q.run_id AS run, q.source, q.record_id, strftime('%Y-%m-%dT%H:%M:%SZ', q.event_us / 1000000, 'unixepoch') AS event_time,
+WITH RECURSIVE behind(dataset, partition, run_id, depth) AS (
+  SELECT p.dataset, p.partition, p.run_id, 0 FROM restitch_partition p
+  WHERE EXISTS(SELECT 1 FROM restitch_quarantine q WHERE q.dataset = p.dataset AND q.partition = p.partition)
+  UNION ALL
+  SELECT b.dataset, b.partition, rp.prior_run, b.depth + 1 FROM behind b JOIN restitch_run r ON r.run_id = b.run_id
+  JOIN restitch_run_partition rp ON rp.run_id = b.run_id AND rp.partition = b.partition
+  WHERE rp.prior_run IS NOT NULL AND (json_extract(r.manifest, '$.recipe.write.delete-insert.start_us') IS NOT NULL
+    OR (json_extract(r.manifest, '$.recipe.write') = 'merge' AND json_extract(r.manifest, '$.recipe.filter') IS NOT NULL)))
+SELECT DISTINCT q.dataset, q.partition, 'r' || q.run_id AS run, q.source, q.record_id, strftime('%Y-%m-%dT%H:%M:%SZ', q.event_us / 1000000, 'unixepoch') AS event_time,
   q.file, q.file_offset, q.reason, q.snapshot_id, q.seq
-FROM restitch_quarantine q JOIN restitch_partition p ON p.dataset = q.dataset AND p.partition = q.partition AND p.run_id = q.run_id;
+FROM behind b JOIN restitch_quarantine q ON q.run_id = b.run_id AND q.partition = b.partition
+WHERE NOT EXISTS(SELECT 1 FROM behind n JOIN restitch_run r ON r.run_id = n.run_id WHERE n.dataset = b.dataset AND n.partition = b.partition AND n.depth < b.depth
+  AND ((q.event_us >= json_extract(r.manifest, '$.recipe.write.delete-insert.start_us') AND q.event_us < json_extract(r.manifest, '$.recipe.write.delete-insert.end_us'))
+    OR EXISTS(SELECT 1 FROM restitch_quarantine again WHERE again.run_id = n.run_id AND again.partition = q.partition AND again.snapshot_id = q.snapshot_id AND again.seq = q.seq)));
 ";

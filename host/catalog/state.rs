@@ -5,7 +5,7 @@
 use super::{CatalogError, View};
 use crate::{
     id::{Digest, RunId, SnapshotId},
-    manifest::{CheckRecord, FileRecord, Manifest, PartitionRecord, Quarantined, Status},
+    manifest::{CheckRecord, FileRecord, Manifest, Mode, PartitionRecord, Quarantined, Status},
     time::{EventTime, IngestTime},
     window::Window,
 };
@@ -658,7 +658,7 @@ fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
     })
 }
 
-/// Returns whether a run of that status can still be published or discarded.
-pub fn is_pending(status: Status) -> bool {
-    matches!(status, Status::Staged | Status::Rejected)
+/// Returns whether a run has staged rows that can still be published or discarded. A dry run keeps none, rejected or not.
+pub fn is_pending(m: &Manifest) -> bool {
+    matches!(m.status, Status::Staged | Status::Rejected) && m.mode != Mode::DryRun
 }

@@ -32,6 +32,9 @@ pub struct Args {
     /// A parameter of the transform, as NAME=VALUE, instead of what the published rows were made with
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = super::backfill::parameter)]
     params: Vec<(String, String)>,
+    /// Read payloads of masked sources, and say why: your word stands for it
+    #[arg(long, value_name = "REASON")]
+    grant_payload: Option<String>,
     /// Show so many rows that differ
     #[arg(long, value_name = "N", default_value_t = 10)]
     rows: usize,
@@ -48,7 +51,15 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
             return Err(Failure::usage("a run has its transform and its window already", Some(&hint)));
         }
         (None, Some(transform), Some(start)) => {
-            let request = DiffRequest { dataset: args.what.clone(), transform, start, end: args.end, params: args.params, rows: args.rows };
+            let request = DiffRequest {
+                dataset: args.what.clone(),
+                transform,
+                start,
+                end: args.end,
+                grant_payload: args.grant_payload,
+                params: args.params,
+                rows: args.rows,
+            };
             talk(&format!("diff {}: nothing will be published", args.what));
             let meter = Meter::new(format!("diff {}", args.what), Unit::Partitions, 0);
             let diff = workshop.diff_versions(&request, &meter);

@@ -101,12 +101,20 @@ fn new(name: &str, language: Language, into: Option<PathBuf>) -> Result<Answer, 
         store::write_new(&folder.join(path), text.as_bytes())?;
     }
     let own = files.iter().map(|(path, _)| path.as_str()).filter(|p| !p.starts_with("sdk/") && !p.starts_with('.')).collect::<Vec<_>>();
+    // What the build needs besides the languages themselves, where a project has it in a folder of its own.
+    let tools = match language {
+        Language::Python => "  python3 -m venv .venv && .venv/bin/pip install componentize-py==0.25.1\n",
+        Language::Js => "  npm install\n",
+        Language::Rust | Language::C | Language::Go => "",
+    };
+    let shown = folder.display().to_string();
+    let plain = shown.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    let quoted = if plain { shown } else { format!("'{}'", shown.replace('\'', "'\\''")) };
     let text = format!(
-        "Wrote {} ({}), a project of its own with what it needs of restitch: {}\n\nNext:\n  cd {}\n  restitch transform test\n  restitch transform build\n",
+        "Wrote {} ({}), a project of its own with what it needs of restitch: {}\n\nNext:\n  cd {quoted}\n{tools}  restitch transform test\n  restitch transform build\n",
         folder.display(),
         language.name(),
         own.join(", "),
-        folder.display(),
     );
     let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
     Ok(Answer::new(text, json!({ "folder": folder.display().to_string(), "language": language.name(), "files": paths })))

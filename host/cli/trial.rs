@@ -31,6 +31,9 @@ pub struct Args {
     /// Read the warehouse as of this snapshot
     #[arg(long, value_name = "N")]
     snapshot: Option<i64>,
+    /// Read payloads of masked sources, and say why: your word stands for it
+    #[arg(long, value_name = "REASON")]
+    grant_payload: Option<String>,
     /// A parameter of the transform, as NAME=VALUE
     #[arg(long = "param", value_name = "NAME=VALUE", value_parser = super::backfill::parameter)]
     params: Vec<(String, String)>,
@@ -50,6 +53,7 @@ pub(super) fn prove(args: Args, cx: &Context) -> Result<Answer, Failure> {
         start: args.start,
         end: args.end,
         snapshot: args.snapshot.map(SnapshotId),
+        grant_payload: args.grant_payload,
         params: args.params,
     };
     let meter = Meter::new(format!("prove {}", args.transform), Unit::Partitions, 0);
@@ -62,7 +66,7 @@ pub(super) fn prove(args: Args, cx: &Context) -> Result<Answer, Failure> {
         .iter()
         .map(|t| json!({ "what": t.what, "equal": t.difference.is_none(), "differing_partitions": t.differing, "difference": t.difference }));
     let object = json!({ "transform": trials.transform, "digest": trials.digest, "dataset": trials.dataset, "input_snapshot": trials.input_snapshot,
-        "partitions": trials.partitions, "records": trials.records, "rows": trials.rows, "checksum": trials.checksum, "proven": failed.is_empty(),
+        "partitions": trials.partitions, "records": trials.records, "rows": trials.rows, "quarantined": trials.quarantined, "checksum": trials.checksum, "proven": failed.is_empty(),
         "trials": list.collect::<Vec<_>>() });
     let text = trials_text(&trials);
     let failure = (!failed.is_empty()).then(|| Error::Unsteady { transform: trials.transform.clone(), trials: failed }.into());
@@ -83,6 +87,10 @@ fn trials_text(t: &Trials) -> String {
     }
     if t.failed().next().is_none() {
         text += &format!("\nEqual bit for bit each time: {}, checksum {}.\n", count(t.rows, "row"), t.checksum.short());
+    }
+    if t.quarantined > 0 {
+        text +=
+            &format!("It fails on {}, which would be put in quarantine: what is compared is without them.\n", count(t.quarantined as i64, "record"));
     }
     text
 }

@@ -9,7 +9,7 @@ use crate::{
     transform::{Instance, TransformError},
 };
 use arrow::array::RecordBatch;
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, ops::Range, time::Instant};
 
 /// What a balance check compares, of one partition.
 #[derive(Clone, PartialEq, Debug)]
@@ -48,6 +48,8 @@ pub(super) struct Feed<'f> {
     pub(super) place: Place,
     waiting: VecDeque<RecordBatch>,
     finished: bool,
+    /// Of the input batch, the rows that were pushed last.
+    piece: Range<usize>,
     balances: Vec<Balancing>,
     /// Inside the transform, and inside the input, in milliseconds.
     pub(super) times_ms: (f64, f64),
@@ -82,7 +84,20 @@ impl<'f> Feed<'f> {
         });
         let balances = balancing.collect();
         let times_ms = (ms(began), 0.0);
-        Ok(Feed { job, layout, partition, instance, input, place: Place::Rows, waiting, finished: false, balances, times_ms, check_ms: 0.0 })
+        Ok(Feed {
+            job,
+            layout,
+            partition,
+            instance,
+            input,
+            place: Place::Rows,
+            waiting,
+            finished: false,
+            piece: 0..0,
+            balances,
+            times_ms,
+            check_ms: 0.0,
+        })
     }
 
     fn query(&self) -> impl Fn(QueryError) -> ExecuteError + use<> {
@@ -111,7 +126,9 @@ impl<'f> Feed<'f> {
                 Some(batch) => {
                     let own = batch.project(&self.layout.input);
                     let own = own.map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })?;
+                    self.piece = 0..0;
                     for piece in pieces(&own, self.job.batch_rows) {
+                        self.piece = self.piece.end..self.piece.end + piece.num_rows();
                         self.waiting.extend(self.instance.push(0, &piece).map_err(failed)?);
                     }
                 }
@@ -132,6 +149,11 @@ impl<'f> Feed<'f> {
         }
         self.check_ms += ms(began);
         Ok(Some(batch))
+    }
+
+    /// Returns the place in the last input batch of a row that the transform counts in what it was given last, if it was given that.
+    pub(super) fn place_of(&self, row: u32) -> Option<usize> {
+        Some(self.piece.start + row as usize).filter(|at| *at < self.piece.end)
     }
 
     /// Measures records in quarantine, with the layout's columns.

@@ -200,7 +200,7 @@ impl<'s> Search<'s> {
 /// Returns the record that a failure names, if it names one of the batch that was pushed.
 fn named(feed: &Feed, error: &TransformError) -> Option<Arrival> {
     match error {
-        TransformError::Row { row, .. } if feed.place == Place::Rows => feed.input.arrival(*row as usize),
+        TransformError::Row { row, .. } if feed.place == Place::Rows => feed.place_of(*row).and_then(|at| feed.input.arrival(at)),
         _ => None,
     }
 }

@@ -56,6 +56,7 @@ impl Workshop {
         }
         match &manifest.approval {
             Some(Approval { given: Some(_), .. }) | None => {}
+            Some(a) if a.in_time(now).is_err() => a.in_time(now)?,
             Some(_) => return Err(waiting(manifest, &dataset.access)),
         }
         manifest.approval.iter().try_for_each(|a| a.in_time(now))?;

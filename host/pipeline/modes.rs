@@ -18,7 +18,7 @@ use crate::{
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The transform of rows that more than one transform has made: no transform has this digest, so they are stale.
-const MIXED: Digest = Digest([0; 32]);
+pub(super) const MIXED: Digest = Digest([0; 32]);
 
 impl RunRequest {
     /// Returns how its rows are to be put among those that are published.
@@ -134,7 +134,8 @@ impl Settling<'_> {
         let stays = p.target_only.unwrap_or(0) > 0;
         // Where one record took another's place, a row of the other may be left: its customer was corrected, say.
         let superseded = p.conflicts > 0 || p.moved > 0;
-        let leftover = stays && (superseded || self.unsettled.contains(&EventTime(p.start_us)));
+        // So may one of a record that is in quarantine now.
+        let leftover = stays && (superseded || !p.quarantined.is_empty() || self.unsettled.contains(&EventTime(p.start_us)));
         let part = Window::new(EventTime(p.start_us), EventTime(p.end_us)).is_ok_and(|w| self.recipe.write.part_of(w) != w);
         let settled = match self.recipe.write {
             Write::Overwrite => true,

@@ -1,7 +1,7 @@
 //! Which published partitions were made by another version of a transform than restitch.toml names.
 //! Never recomputes one: it says which, and by what command.
 
-use super::{Error, Workshop};
+use super::{Error, Workshop, modes::MIXED};
 use crate::{
     catalog::TransformRow,
     config::TransformRef,
@@ -38,7 +38,7 @@ pub struct DatasetVersions {
     pub registered: bool,
     /// A newer registered version of the same name.
     pub newer: Option<TransformRef>,
-    /// Who made what is published, the earliest partition first.
+    /// Who made what is published, the earliest partition first. Frozen partitions, which nobody may make again, are not in it.
     pub made_by: Vec<MadeBy>,
 }
 
@@ -70,7 +70,8 @@ impl Workshop {
         for d in chosen {
             let published = self.catalog.read(|v| v.published(&d.name, None))?;
             let declared = transforms.iter().find(|t| t.name == d.transform.name && t.version == d.transform.version);
-            let rows: Vec<(Window, Digest)> = published.iter().map(|p| (p.window, p.transform_digest)).collect();
+            let frozen = |w: &Window| d.access.frozen_before.is_some_and(|before| w.start() < before);
+            let rows: Vec<(Window, Digest)> = published.iter().map(|p| (p.window, p.transform_digest)).filter(|(w, _)| !frozen(w)).collect();
             all.push(DatasetVersions {
                 dataset: d.name.clone(),
                 declared: d.transform.clone(),
@@ -93,7 +94,8 @@ fn made_by(calendar: Calendar, published: &[(Window, Digest)], transforms: &[Tra
             }
             None => {
                 let row = transforms.iter().find(|t| t.digest == *digest);
-                let transform = row.map_or_else(|| digest.short(), |t| format!("{}@{}", t.name, t.version));
+                let unknown = || if *digest == MIXED { "several".to_owned() } else { digest.short() };
+                let transform = row.map_or_else(unknown, |t| format!("{}@{}", t.name, t.version));
                 let declared = declared == Some(*digest);
                 let (first, last) = (String::new(), String::new());
                 made.push((*window, *window, MadeBy { transform, digest: *digest, declared, partitions: 1, first, last }));

@@ -119,6 +119,7 @@ impl Workshop {
             reason: None,
             of_run: Some(run),
             plan_digest: None,
+            approval: None,
             published_snapshot: None,
             others: None,
             partitions: planned,

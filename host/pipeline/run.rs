@@ -368,6 +368,8 @@ impl Workshop {
         let (took, timings) = (ms(began), &mut manifest.timings);
         timings.publish_ms += took;
         timings.settle(timings.wall_ms + took, timings.workers.max(1) as usize);
+        // The swap wrote the manifest; only its own duration could not be in it.
+        self.catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
         Ok(manifest)
     }
 }

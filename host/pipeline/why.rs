@@ -44,6 +44,9 @@ impl Workshop {
             };
             Ok::<_, Error>((why, versions))
         })?;
+        if why.runs.is_empty() {
+            return Ok(why);
+        }
         let columns = why.runs.iter().rev().map(|(r, _)| &r.manifest.recipe.key).find(|k| !k.is_empty()).cloned().unwrap_or_default();
         let condition = condition(&columns, key)?;
         for (run, _) in &why.runs {

@@ -74,7 +74,9 @@ pub enum BuildError {
         problem: String,
     },
     /// A new project cannot be called that.
-    #[error("{name:?} cannot be the name of a transform: a letter first, then letters, digits, '-' and '_', 60 at most, in ASCII")]
+    #[error(
+        "{name:?} cannot be the name of a transform: a letter first, then letters, digits, '-' and '_', 60 at most, not ending in '-' or '_', in ASCII"
+    )]
     Name {
         /// The name.
         name: String,
@@ -157,7 +159,8 @@ pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>
         Language::Go => go::FILES,
     };
     let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
-    let camel: String = name.split(['-', '_']).filter(|w| !w.is_empty()).map(capital).collect();
+    // The ending keeps it apart from the types of the template and of the SDK, and from keywords.
+    let camel: String = name.split(['-', '_']).filter(|w| !w.is_empty()).map(capital).chain(["Transform".to_owned()]).collect();
     let fill = |text: &str| text.replace("{{name}}", name).replace("{{snake}}", &name.replace('-', "_")).replace("{{Camel}}", &camel);
     Ok(files.iter().map(|(path, text)| (fill(path), fill(text))).collect())
 }
@@ -305,9 +308,9 @@ mod tests {
             assert_eq!(left, None, "{language:?}");
         }
         let files = new_files(Language::Rust, "daily-order_totals").unwrap();
-        assert!(files.iter().any(|(path, text)| path == "src/lib.rs" && text.contains("export!(DailyOrderTotals)")));
+        assert!(files.iter().any(|(path, text)| path == "src/lib.rs" && text.contains("export!(DailyOrderTotalsTransform)")));
         let files = new_files(Language::Python, "daily-order_totals").unwrap();
-        assert!(files.iter().any(|(path, text)| path == "app.py" && text.contains("class DailyOrderTotals(Transform)")));
+        assert!(files.iter().any(|(path, text)| path == "app.py" && text.contains("class DailyOrderTotalsTransform(Transform)")));
         for bad in ["", "1a", "a b", "é", "a/b", "-a", "a-", &"a".repeat(61)] {
             assert!(matches!(new_files(Language::Rust, bad), Err(BuildError::Name { .. })), "{bad:?}");
         }

@@ -10,7 +10,7 @@ use crate::{
     },
     pipeline::Error,
     store::{self, Store},
-    transform::{LogLine, TransformError},
+    transform::{Language, LogLine, TransformError},
     trial::{self, Difference, Outcome, Problem},
 };
 use serde_json::{Value, json};
@@ -37,6 +37,9 @@ pub struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result<Answer, Failure> {
+    if args.component.is_none() {
+        Language::of(&args.folder)?;
+    }
     let project = Store::new(&args.folder);
     let names = chosen(&project, &args.case)?;
     let (component, file) = match &args.component {
