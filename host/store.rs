@@ -35,24 +35,53 @@ pub struct Store {
     faults: Faults,
 }
 
-/// Deaths on purpose, for tests: the process unwinds at the n-th change of files or catalog, as if it had been killed there.
+/// Deaths on purpose, for tests, at the n-th change of files or catalog. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct Faults(Option<Arc<AtomicI64>>);
+pub struct Faults(Option<Arc<Death>>);
+
+#[derive(Debug)]
+struct Death {
+    left: AtomicI64,
+    real: bool,
+}
 
 impl Faults {
-    /// Returns faults that let `steps` changes happen and die at the next.
+    /// Returns faults that let `steps` changes happen; at the next the process unwinds, as if it had been killed there.
     pub fn after(steps: i64) -> Faults {
-        Faults(Some(Arc::new(AtomicI64::new(steps))))
+        Faults(Some(Arc::new(Death { left: AtomicI64::new(steps), real: false })))
+    }
+
+    /// Returns faults that let `steps` changes happen; at the next the process ends itself by SIGKILL.
+    pub fn killing(steps: i64) -> Faults {
+        Faults(Some(Arc::new(Death { left: AtomicI64::new(steps), real: true })))
+    }
+
+    /// Returns how many more changes may happen; `None` if there is no end to them.
+    pub fn left(&self) -> Option<i64> {
+        self.0.as_ref().map(|death| death.left.load(Ordering::SeqCst))
     }
 
     /// Counts a change; dies if its time has come.
     pub fn step(&self) {
-        if let Some(left) = &self.0
-            && left.fetch_sub(1, Ordering::SeqCst) <= 0
-        {
-            panic!("killed by a fault that was asked for");
+        let Some(death) = &self.0 else { return };
+        if death.left.fetch_sub(1, Ordering::SeqCst) > 0 {
+            return;
         }
+        if death.real {
+            die();
+        }
+        panic!("killed by a fault that was asked for");
     }
+}
+
+/// Ends this process at once, from outside: nothing of it runs any more, no destructor and no clean-up.
+fn die() -> ! {
+    let killed = std::process::Command::new("kill").args(["-9", &std::process::id().to_string()]).status();
+    // The signal arrives while this thread waits; where there is no `kill`, an abort runs as little.
+    if killed.is_ok_and(|status| status.success()) {
+        std::thread::sleep(std::time::Duration::from_secs(10));
+    }
+    std::process::abort()
 }
 
 /// Where a second name cannot be given, a copy is made: no hard links, or another file system.

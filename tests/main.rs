@@ -10,6 +10,8 @@ mod examples;
 mod fuzz;
 mod guests;
 mod interop;
+#[cfg(unix)]
+mod killed;
 mod landing;
 mod languages;
 mod lateness;
@@ -22,6 +24,7 @@ mod publication_cases;
 mod quarantine;
 mod reparse;
 mod retention;
+mod rivals;
 mod saved_plans;
 mod support;
 mod tidy;

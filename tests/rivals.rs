@@ -1,0 +1,138 @@
+//! Processes of the real command at once on one warehouse: ingest, repair, backfill, rollback, gc, and a reader in between.
+//! Every order of them has to leave what the records say. `RESTITCH_RIVAL_ROUNDS` makes each rival go on for longer.
+
+use crate::support::{Lab, ORDERS, order};
+use serde_json::Value;
+use std::{
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+};
+
+/// Days that are always landed, computed and restored together, two by two.
+const PAIRS: [[&str; 2]; 2] = [["2026-05-01", "2026-05-02"], ["2026-05-03", "2026-05-04"]];
+
+fn rounds() -> usize {
+    std::env::var("RESTITCH_RIVAL_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2)
+}
+
+/// Runs the command; what it answers, and its exit code.
+fn restitch(lab: &Lab, words: &[&str]) -> (i32, Value) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_restitch"));
+    let out = command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now, "--json", "--workers", "1"]).args(words).output().unwrap();
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    let answer = serde_json::from_slice(&out.stdout).unwrap_or_else(|e| panic!("{words:?}: {e}: {told}"));
+    (out.status.code().unwrap_or_else(|| panic!("{words:?} died: {told}")), answer)
+}
+
+/// An order of the amount 1 on each of the four days.
+fn orders(name: &str) -> String {
+    PAIRS.as_flattened().iter().map(|day| order(&format!("{name}-{day}"), &format!("{day}T09:00:00Z"), "A", "1")).collect()
+}
+
+fn warehouse() -> Lab {
+    let lab = Lab::new(ORDERS);
+    lab.land("first.jsonl", orders("first"));
+    lab.run();
+    lab
+}
+
+/// A rival may win or lose, and nothing else: whoever loses is told so by the exit code 4.
+fn contend(lab: &Lab, words: &[&str], lost: &AtomicUsize) {
+    let (code, answer) = restitch(lab, words);
+    assert!(matches!(code, 0 | 4), "{words:?}: {answer:#}");
+    if code == 4 {
+        lost.fetch_add(1, Ordering::SeqCst);
+        assert!(answer.pointer("/error/hint").is_some_and(Value::is_string), "{words:?}: no way out: {answer:#}");
+    }
+}
+
+/// Rolls back whatever was published last. Somebody else may have done so meanwhile, or replaced it: both are said.
+fn roll_back(lab: &Lab, lost: &AtomicUsize) {
+    let (code, answer) = restitch(lab, &["runs", "daily"]);
+    assert_eq!(code, 0, "{answer:#}");
+    let published = |r: &&Value| r["status"] == "published" && r["kind"] != "rollback" && r["run"] != "r1";
+    if let Some(run) = answer["runs"].as_array().unwrap().iter().find(published) {
+        contend(lab, &["rollback", run["run"].as_str().unwrap()], lost);
+    }
+}
+
+/// No torn read: both days of a pair are as one publication left them. No doubled row: a customer has one row a day, and
+/// each order in it counts 1.
+fn look(lab: &Lab) {
+    let sql = "select _partition, count(*) as n, sum(orders) as orders, sum(total) as total from daily group by 1 order by 1";
+    let (code, answer) = restitch(lab, &["query", sql]);
+    assert_eq!(code, 0, "{answer:#}");
+    let text = |v: &Value| v.as_str().map_or_else(|| v.to_string(), str::to_owned);
+    let rows = answer["rows"].as_array().unwrap_or_else(|| panic!("{answer:#}"));
+    assert_eq!(rows.len(), 4, "{answer:#}");
+    for pair in rows.chunks(2) {
+        assert!(pair.iter().all(|r| text(&r["n"]) == "1" && text(&r["total"]) == text(&r["orders"]) + ".00"), "doubled: {answer:#}");
+        assert_eq!(pair[0]["orders"], pair[1]["orders"], "torn: {answer:#}");
+    }
+}
+
+#[test]
+fn rivals_leave_what_the_records_say() {
+    let (lab, rounds) = (warehouse(), rounds());
+    let lost = AtomicUsize::new(0);
+    let (lab, lost) = (&lab, &lost);
+    thread::scope(|scope| {
+        for rival in ["x", "y"] {
+            scope.spawn(move || {
+                for round in 0..rounds {
+                    let file = format!("{rival}{round}.jsonl");
+                    std::fs::write(lab.path(&file), orders(&format!("{rival}{round}"))).unwrap();
+                    // Losing an ingest loses nothing: it is given again.
+                    while restitch(lab, &["ingest", "orders", &file]).0 == 4 {
+                        lost.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            });
+        }
+        for [start, end] in PAIRS {
+            scope.spawn(move || (0..rounds).for_each(|_| contend(lab, &["backfill", "daily", "--start", start, "--end", end], lost)));
+        }
+        for _ in 0..2 {
+            scope.spawn(move || (0..rounds).for_each(|_| contend(lab, &["repair", "daily"], lost)));
+        }
+        scope.spawn(move || (0..rounds).for_each(|_| roll_back(lab, lost)));
+        scope.spawn(move || (0..rounds).for_each(|_| contend(lab, &["gc", "--keep", "2", "--yes"], lost)));
+        scope.spawn(move || (0..rounds * 2).for_each(|_| look(lab)));
+    });
+    look(lab);
+    // Whoever lost comes again, alone: nothing is in the way, and nothing was lost.
+    for [start, end] in PAIRS {
+        let (code, answer) = restitch(lab, &["backfill", "daily", "--start", start, "--end", end]);
+        assert_eq!(code, 0, "{answer:#}");
+    }
+    let each = 1 + 2 * rounds;
+    let want: Vec<String> = PAIRS.as_flattened().iter().map(|day| format!("{day} A {each} {each}.00")).collect();
+    assert_eq!(lab.published(), want, "{} lost", lost.load(Ordering::SeqCst));
+    assert_eq!(lab.rows("select count(*), count(distinct _record_id) from raw_orders"), [format!("{0} {0}", 4 * each)]);
+    assert_eq!(lab.rows("select count(*) from restitch_partitions where dirty = 1"), ["0"]);
+    assert_eq!(lab.rows("select count(*) from restitch_runs where status = 'running'"), ["0"]);
+    // What gc could not remove under readers, the next one does.
+    assert_eq!(restitch(lab, &["gc", "--keep", "2", "--yes"]).0, 0);
+    let report = lab.open().doctor(false).unwrap();
+    assert!(report.healthy() && report.orphans.is_empty(), "{report:?}");
+}
+
+#[test]
+fn different_partitions_do_not_disturb_each_other() {
+    let lab = warehouse();
+    for round in 1..=rounds().min(20) {
+        let name = format!("more{round}");
+        lab.land(&format!("{name}.jsonl"), orders(&name));
+        thread::scope(|scope| {
+            let lab = &lab;
+            let go = |[start, end]: [&'static str; 2]| scope.spawn(move || restitch(lab, &["backfill", "daily", "--start", start, "--end", end]));
+            for one in PAIRS.map(go) {
+                let (code, answer) = one.join().unwrap();
+                assert_eq!(code, 0, "{answer:#}");
+            }
+        });
+        let want: Vec<String> = PAIRS.as_flattened().iter().map(|day| format!("{day} A {} {}.00", round + 1, round + 1)).collect();
+        assert_eq!(lab.published(), want);
+    }
+}
