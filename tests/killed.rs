@@ -19,7 +19,7 @@ use std::{collections::BTreeSet, os::unix::process::ExitStatusExt, path::Path, p
 const ORDER: &str = "RESTITCH_TEST_DIE";
 
 /// Steps tried of each command, the last ones (around the commit) among them.
-const SAMPLE: usize = 6;
+const SAMPLE: usize = 4;
 
 /// The run that waits to be published, in the warehouse that each command begins with.
 const STAGED: &str = "r3";
@@ -84,7 +84,11 @@ fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap() {
         let (entry, target) = entry.map(|e| (e.path(), to.join(e.file_name()))).unwrap();
-        if entry.is_dir() { copy(&entry, &target) } else { drop(std::fs::copy(&entry, &target).unwrap()) }
+        if entry.is_dir() {
+            copy(&entry, &target);
+        } else {
+            std::fs::copy(&entry, &target).unwrap();
+        }
     }
 }
 
@@ -107,7 +111,11 @@ fn files(folder: &Path) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in std::fs::read_dir(folder).into_iter().flatten() {
         let path = entry.unwrap().path();
-        if path.is_dir() { found.extend(files(&path)) } else { drop(found.insert(path.display().to_string())) }
+        if path.is_dir() {
+            found.extend(files(&path));
+        } else {
+            found.insert(path.display().to_string());
+        }
     }
     found
 }
@@ -152,7 +160,7 @@ fn chosen(verb: &str, count: i64) -> BTreeSet<i64> {
     if std::env::var("RESTITCH_KILLS").is_ok_and(|v| v == "all") {
         return (0..count).collect();
     }
-    let mut random = Random(verb.bytes().fold(7, |n, b| n * 31 + u64::from(b)));
+    let mut random = Random(verb.bytes().fold(7, |n, b| n * 2 + u64::from(b)));
     let mut steps: BTreeSet<i64> = (count - 3..count).filter(|s| *s >= 0).collect();
     while steps.len() < SAMPLE.min(count as usize) {
         steps.insert(random.below(count as usize) as i64);
