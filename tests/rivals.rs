@@ -2,9 +2,14 @@
 //! Every order of them has to leave what the records say. `RESTITCH_RIVAL_ROUNDS` makes each rival go on for longer.
 
 use crate::support::{Lab, ORDERS, order};
-use restitch::time::parse;
+use restitch::{
+    id::RunId,
+    manifest::{Manifest, Status},
+    time::parse,
+};
 use serde_json::Value;
 use std::{
+    collections::BTreeMap,
     process::Command,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
@@ -75,6 +80,23 @@ fn look(lab: &Lab) {
     }
 }
 
+/// No lost update: in each partition every publication had seen the one before it, so none was overwritten unseen.
+fn each_had_seen_the_one_before(lab: &Lab) {
+    let mut workshop = lab.open();
+    let rows = workshop.runs(Some("daily"), 1_000_000).unwrap();
+    let published = rows.iter().filter(|r| r.manifest.status == Status::Published).map(|r| r.manifest.run);
+    let mut runs: Vec<Manifest> = published.map(|run| workshop.show(run).unwrap().row.manifest).collect();
+    runs.sort_by_key(|m| m.published_snapshot.unwrap().0);
+    let mut stands: BTreeMap<&str, RunId> = BTreeMap::new();
+    for run in &runs {
+        for p in &run.partitions {
+            let before = stands.insert(&p.partition, run.run);
+            assert_eq!(p.prior_run, before, "{} of {}", p.partition, run.run);
+        }
+    }
+    assert_eq!(stands.len(), 4);
+}
+
 #[test]
 fn rivals_leave_what_the_records_say() {
     let (lab, rounds) = (warehouse(), rounds());
@@ -109,6 +131,7 @@ fn rivals_leave_what_the_records_say() {
         scope.spawn(move || (0..rounds * 2).for_each(|_| look(lab)));
     });
     look(lab);
+    each_had_seen_the_one_before(lab);
     // Whoever lost comes again, alone: nothing is in the way, and nothing was lost.
     for [start, end] in PAIRS {
         let (code, answer) = restitch(lab, &["backfill", "daily", "--start", start, "--end", end]);
