@@ -30,7 +30,7 @@ const NODE: ToolHint = ToolHint { purpose: "runs componentize-js", install: &["(
 
 const COMPONENTIZE: ToolHint = ToolHint {
     purpose: "makes a component of JavaScript",
-    install: &["npm install --save-dev --save-exact @bytecodealliance/componentize-js@0.23.0"],
+    install: &["npm install --save-dev --save-exact @bytecodealliance/componentize-js@0.23.0 @bytecodealliance/preview2-shim@0.25.0"],
 };
 
 /// Returns the component that the module in `folder` becomes. A project without an SDK of its own gets the one of this restitch.
