@@ -20,8 +20,8 @@ mod reparse;
 mod report;
 mod show;
 mod status;
+mod steady;
 mod transform;
-mod trial;
 mod why;
 
 use crate::{

@@ -15,7 +15,7 @@ mod outdated;
 mod prove;
 mod reparse;
 mod run;
-mod trial;
+mod steady;
 mod why;
 
 pub use apply::Applied;
@@ -27,7 +27,7 @@ pub use outdated::{DatasetVersions, MadeBy};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use reparse::ReparseRequest;
 pub use run::{RunRequest, RunResult};
-pub use trial::{Candidate, Trial, TrialRequest, Trials};
+pub use steady::{Candidate, Trial, TrialRequest, Trials};
 pub use why::Why;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! `transform new | build | test | add | list | show`: from a folder of sources to a component in the warehouse.
 //! Never needs a warehouse to write, build or test one.
-//! `cli` calls it; `transform/show` and `transform/test` lay two of the answers out, `prove` and `outdated` are in `trial`.
+//! `cli` calls it; `transform/show` and `transform/test` lay two of the answers out, `prove` and `outdated` are in `cli/steady`.
 
 mod show;
 mod test;
@@ -49,7 +49,7 @@ pub enum Command {
         transform: String,
     },
     /// Prove that a transform repeats itself: the same input in other batches, on other cores, in other groups, compiled again
-    Prove(super::trial::Args),
+    Prove(super::steady::Args),
     /// List published partitions that were made by another version than restitch.toml names
     Outdated {
         /// Only this dataset
@@ -84,8 +84,8 @@ pub(super) fn run(command: Command, cx: &Context) -> Result<Answer, Failure> {
         Command::Add { files } => add(&files, cx),
         Command::List => list(cx),
         Command::Show { transform } => show::run(&transform, cx),
-        Command::Prove(args) => super::trial::prove(args, cx),
-        Command::Outdated { dataset } => super::trial::outdated(dataset, cx),
+        Command::Prove(args) => super::steady::prove(args, cx),
+        Command::Outdated { dataset } => super::steady::outdated(dataset, cx),
         Command::Build { folder, output } => build(&folder, output),
         Command::Test(args) => test::run(&args),
     }
