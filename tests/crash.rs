@@ -1,7 +1,7 @@
 //! The process dies at every single change of files and catalog; afterwards readers see before or after, never a mixture.
 //! A death is an unwinding at the n-th step that runs no clean-up: what is on disk is what a kill would leave.
 
-use crate::support::{Lab, ORDERS, order};
+use crate::support::{Lab, ORDERS, copy, order};
 use restitch::{
     manifest::{Kind, Mode},
     pipeline::{Error, ReparseRequest, RunRequest},
@@ -21,18 +21,6 @@ fn prepared() -> Lab {
     lab.run();
     lab.land("late.jsonl", order("e4", "2026-05-01T11:00:00Z", "A", "5"));
     lab
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, target) = entry.map(|e| (e.path(), to.join(e.file_name()))).unwrap();
-        if entry.is_dir() {
-            copy(&entry, &target);
-        } else {
-            std::fs::copy(&entry, &target).unwrap();
-        }
-    }
 }
 
 fn files_below(folder: &Path, found: &mut BTreeSet<String>) {

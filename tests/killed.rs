@@ -4,7 +4,7 @@
 
 use crate::{
     interop::lake,
-    support::{Lab, ORDERS, Random, chain, component, order},
+    support::{Lab, ORDERS, Random, chain, component, copy, order},
 };
 use restitch::{
     id::RunId,
@@ -78,18 +78,6 @@ fn open(folder: &Path, faults: Faults) -> Workshop {
     let clock = Clock::Fixed(IngestTime(parse("2026-06-01T00:00:00Z", chrono_tz::Tz::UTC).unwrap().0));
     let options = Options { operator: "tester".into(), token: None, clock, memory_bytes: 64 << 20, workers: 2, faults };
     Workshop::open(folder, options).unwrap()
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let (entry, target) = entry.map(|e| (e.path(), to.join(e.file_name()))).unwrap();
-        if entry.is_dir() {
-            copy(&entry, &target);
-        } else {
-            std::fs::copy(&entry, &target).unwrap();
-        }
-    }
 }
 
 /// A copy of a warehouse, in a folder of its own.

@@ -186,6 +186,19 @@ impl Lab {
     }
 }
 
+/// Copies a folder with all that is in it.
+pub fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for entry in std::fs::read_dir(from).unwrap() {
+        let (entry, target) = entry.map(|e| (e.path(), to.join(e.file_name()))).unwrap();
+        if entry.is_dir() {
+            copy(&entry, &target);
+        } else {
+            std::fs::copy(&entry, &target).unwrap();
+        }
+    }
+}
+
 /// An error with its causes.
 pub fn chain(e: &dyn std::error::Error) -> String {
     let mut text = e.to_string();

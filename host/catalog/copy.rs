@@ -41,10 +41,6 @@ impl View<'_> {
         let path =
             |r: &rusqlite::Row| Ok(format!("{}{}{}{}", self.data_path, r.get::<_, String>(0)?, r.get::<_, String>(1)?, r.get::<_, String>(2)?));
         let data_files = statement.query_map([], path)?.collect::<Result<_, _>>()?;
-        let mut statement = self
-            .connection
-            .prepare("SELECT run_id FROM restitch_run WHERE status IN ('staged', 'rejected') AND mode <> 'dry-run' ORDER BY run_id")?;
-        let pending = statement.query_map([], |r| r.get(0).map(RunId))?.collect::<Result<_, _>>()?;
-        Ok(Named { data_files, pending })
+        Ok(Named { data_files, pending: self.pending_runs()? })
     }
 }

@@ -266,9 +266,6 @@ pub(super) fn others_text(m: &Manifest) -> String {
 type RowColumns = (&'static [&'static str], fn(&PartitionRecord) -> Vec<Option<u64>>);
 
 fn row_columns(m: &Manifest) -> RowColumns {
-    if m.kind == Kind::Rollback {
-        return (&[">added", ">removed", ">changed"], |p| vec![p.added, p.removed, p.changed]);
-    }
     match m.recipe.write.mode() {
         WriteMode::Overwrite => (&[">added", ">removed", ">changed"], |p| vec![p.added, p.removed, p.changed]),
         WriteMode::Merge => (&[">inserted", ">updated", ">unchanged", ">target only"], |p| vec![p.inserted, p.updated, p.unchanged, p.target_only]),

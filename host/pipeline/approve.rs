@@ -54,12 +54,12 @@ impl Workshop {
             manifest.approval = Some(Approval::ask(why, &dataset.access, now));
             self.catalog.record(|r| r.put_run(manifest, Some(now)))?;
         }
-        match &manifest.approval {
-            Some(Approval { given: Some(_), .. }) | None => {}
-            Some(a) if a.in_time(now).is_err() => a.in_time(now)?,
-            Some(_) => return Err(waiting(manifest, &dataset.access)),
+        if let Some(approval) = &manifest.approval {
+            approval.in_time(now)?;
+            if approval.given.is_none() {
+                return Err(waiting(manifest, &dataset.access));
+            }
         }
-        manifest.approval.iter().try_for_each(|a| a.in_time(now))?;
         Ok(())
     }
 

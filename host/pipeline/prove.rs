@@ -8,7 +8,7 @@ use super::{
     run::{Shape, compute, fresh_table, ms},
 };
 use crate::{
-    catalog::{CatalogError, SLOT_US, StateWrite, Table},
+    catalog::{CatalogError, SLOT_US, StateWrite, Table, is_pending},
     config::{Dataset, TransformRef},
     execute::{Computed, LeftOut, Progress, output_fields},
     gc,
@@ -184,7 +184,7 @@ impl Workshop {
     /// Names the first row of a partition that differs from what is recorded: it is computed once more, and its rows are kept this time.
     fn first_row(&mut self, old: &Manifest, partition: &str, owner: &str) -> Result<String, Error> {
         let Some(record) = old.partitions.iter().find(|p| p.partition == partition) else { return Ok("it has other partitions".into()) };
-        let kept = matches!(old.status, Status::Published | Status::Staged | Status::Rejected);
+        let kept = old.status == Status::Published || is_pending(old);
         if !kept || record.files.iter().any(|f| !self.store.exists(&f.path)) {
             return Ok(format!("the rows that {} had made of {partition} are not kept, so none of them can be named", old.run));
         }

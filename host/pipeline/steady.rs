@@ -132,18 +132,15 @@ impl Workshop {
 
     /// The transform, with the bytes that it is compiled from a second time.
     fn candidate(&mut self, candidate: &Candidate, limits: &Limits) -> Result<(Transform, Vec<u8>), Error> {
-        match candidate {
+        let (bytes, file) = match candidate {
             Candidate::Registered(reference) => {
                 let digest = self.transform_row(reference)?.digest;
-                Ok((self.load(digest, limits)?, self.store.read(&component_path(digest))?))
+                (self.component(digest)?, component_path(digest))
             }
-            Candidate::File(file) => {
-                let bytes = store::read_bytes(file)?;
-                let transform =
-                    self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file: file.display().to_string(), source })?;
-                Ok((transform, bytes))
-            }
-        }
+            Candidate::File(file) => (store::read_bytes(file)?, file.display().to_string()),
+        };
+        let transform = self.engine_for(limits)?.load(&bytes).map_err(|source| Error::Component { file, source })?;
+        Ok((transform, bytes))
     }
 }
 
