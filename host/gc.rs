@@ -109,7 +109,7 @@ fn old_versions(
             compared.extend(h.manifest.partitions.iter().filter_map(|p| Some(((p.prior_run?, p.partition.as_str()), h.manifest.run))));
         }
         let mut kept: BTreeMap<String, u64> = BTreeMap::new();
-        let versions = ranked(view.versions(&dataset.name)?);
+        let versions = ranked(view.versions(&dataset.name, None)?);
         // What a version that stays was merged into is needed to compute it again.
         for (_, v) in versions.iter().filter(|(rank, _)| *rank < keep) {
             if let Some(base) = v.base {

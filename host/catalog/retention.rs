@@ -196,16 +196,19 @@ impl View<'_> {
         Ok(holders)
     }
 
-    /// Returns what each published run left of each partition of `dataset`: by partition, the newest first.
+    /// Returns what each published run left of each partition of `dataset`, or of one of them: by partition, the newest first.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn versions(&self, dataset: &str) -> Result<Vec<Version>, CatalogError> {
-        let sql = "SELECT p.partition, p.start_us, p.run_id, f.path, CASE WHEN p.target_only IS NOT NULL THEN p.prior_run END FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
+    pub fn versions(&self, dataset: &str, partition: Option<&str>) -> Result<Vec<Version>, CatalogError> {
+        let filter = if partition.is_some() { "p.partition = ?2" } else { "?2 IS NULL" };
+        let sql = format!(
+            "SELECT p.partition, p.start_us, p.run_id, f.path, CASE WHEN p.target_only IS NOT NULL THEN p.prior_run END FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
                    LEFT JOIN restitch_run_file f ON f.run_id = p.run_id AND f.partition = p.partition
-                   WHERE r.dataset = ?1 AND r.status = 'published' ORDER BY p.start_us, p.partition, r.published_snapshot DESC, f.path";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let mut rows = statement.query([dataset])?;
+                   WHERE r.dataset = ?1 AND r.status = 'published' AND {filter} ORDER BY p.start_us, p.partition, r.published_snapshot DESC, f.path"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![dataset, partition])?;
         let mut versions: Vec<Version> = Vec::new();
         while let Some(r) = rows.next()? {
             let (partition, start, run): (String, i64, i64) = (r.get(0)?, r.get(1)?, r.get(2)?);

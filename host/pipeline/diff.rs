@@ -267,18 +267,30 @@ impl Workshop {
     /// Published partitions by the run that computed their rows: a rollback computed none.
     fn by_origin<'p>(&mut self, published: &'p [PublishedRow]) -> Result<BTreeMap<RunId, Vec<&'p PublishedRow>>, Error> {
         let mut groups: BTreeMap<RunId, Vec<&PublishedRow>> = BTreeMap::new();
+        // One run may have published them all: each is looked at once.
+        let mut restored: HashMap<RunId, Option<HashMap<String, Option<RunId>>>> = HashMap::new();
         for p in published {
             let mut run = p.run;
             loop {
-                let m = self.show(run)?.row.manifest;
-                let (Kind::Rollback, Some(undone)) = (m.kind, m.of_run) else { break };
-                let records = self.catalog.read(|v| v.run_partitions(undone))?;
-                let prior = records.iter().find(|r| r.partition == p.partition).and_then(|r| r.prior_run);
+                if let Entry::Vacant(e) = restored.entry(run) {
+                    e.insert(self.restored_by(run)?);
+                }
+                let Some(priors) = &restored[&run] else { break };
+                let prior = priors.get(&p.partition).copied().flatten();
                 run = prior.ok_or_else(|| Error::Internal(format!("{} of {run} came from nowhere", p.partition)))?;
             }
             groups.entry(run).or_default().push(p);
         }
         Ok(groups)
+    }
+
+    /// For a rollback: by partition, the run whose rows it brought back. `None` for a run that computed its rows.
+    fn restored_by(&mut self, run: RunId) -> Result<Option<HashMap<String, Option<RunId>>>, Error> {
+        self.catalog.read(|v| {
+            let m = v.run(run)?.ok_or(Error::NoRun { run })?.manifest;
+            let (Kind::Rollback, Some(undone)) = (m.kind, m.of_run) else { return Ok(None) };
+            Ok(Some(v.run_partitions(undone)?.into_iter().map(|p| (p.partition, p.prior_run)).collect()))
+        })
     }
 
     /// The manifest of a run, of the wanted partitions alone, if what they were computed from is there.

@@ -3,7 +3,7 @@
 
 use super::{Error, Workshop, partition_window};
 use crate::{
-    catalog::{PublishedRow, QueueRow, RunRow, Version},
+    catalog::{PublishedRow, QueueRow, RunRow},
     id::RunId,
     manifest::PartitionRecord,
     query::{FileTable, Session, quoted, rows_json},
@@ -35,7 +35,7 @@ impl Workshop {
         let dataset = self.project.dataset(dataset)?.clone();
         let window = partition_window(&dataset, partition)?;
         let (mut why, versions) = self.catalog.read(|v| {
-            let versions: Vec<Version> = v.versions(&dataset.name)?.into_iter().filter(|v| v.partition == partition).collect();
+            let versions = v.versions(&dataset.name, Some(partition))?;
             let why = Why {
                 published: v.published_at(&dataset.name, window.start())?,
                 runs: v.partition_history(&dataset.name, partition)?,
