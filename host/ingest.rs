@@ -14,7 +14,7 @@ use crate::{
     decode::{self, DecodeError, FileIdentity, Reject, Unknown},
     id::SnapshotId,
     schema::{Field, envelope},
-    store::{GATE, Store, StoreError, staging},
+    store::{GATE, Store, StoreError, spread, staging},
     time::{Clock, EventTime, IngestTime},
     watermark::{InputState, Stand, Watermark},
     window::{Calendar, Grain},
@@ -420,11 +420,11 @@ pub(crate) fn move_into_place<E: From<CatalogError> + From<StoreError>>(
 ) -> Result<(), E> {
     let targets: Vec<String> = moves.iter().map(|(_, to)| (*to).to_owned()).collect();
     catalog.record::<_, E>(|r| Ok(r.put_intents(owner, &targets)?))?;
-    let moved = moves.iter().try_for_each(|(from, to)| {
+    let moved = spread(moves, |(from, to)| {
         store.sync(from)?;
         store.rename(from, to)
     });
-    moved.and_then(|()| store.sync_entries(&targets)).inspect_err(|_| {
+    moved.and_then(|_| store.sync_entries(&targets)).inspect_err(|_| {
         crate::recover::withdraw(store, catalog, owner).ok();
     })?;
     Ok(())

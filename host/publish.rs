@@ -9,7 +9,7 @@ use crate::{
     manifest::{FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
     recover,
     schema::{Field, PARTITION},
-    store::{Claim, Store, StoreError, staging},
+    store::{Claim, Store, StoreError, spread, staging},
     time::{EventTime, IngestTime},
     window::{Window, path_segment},
 };
@@ -159,9 +159,10 @@ fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &s
     let targets: Vec<String> = moves.iter().map(|(_, to)| format!("{folder}{to}")).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
     let moved = || {
-        moves.iter().try_for_each(|(from, _)| store.sync(from))?;
+        let pairs: Vec<(&String, &String)> = moves.iter().map(|(from, _)| from).zip(&targets).collect();
+        spread(&pairs, |(from, _)| store.sync(from))?;
         // Linked, not moved: whatever happens, a staged run still has its files.
-        moves.iter().zip(&targets).try_for_each(|((from, _), to)| store.link(from, to))?;
+        spread(&pairs, |(from, to)| store.link(from, to))?;
         store.sync_entries(&targets)
     };
     moved().inspect_err(|_| {
@@ -437,13 +438,15 @@ fn link_files(
     priors: &[Prior],
     manifest: &mut Manifest,
 ) -> Result<Vec<(LiveFile, String)>, PublishError> {
+    // Nothing corrupt comes back: the bytes are what they were when they were published.
+    let files: Vec<&LiveFile> = priors.iter().flat_map(|p| &p.files).collect();
+    let mut digests = spread(&files, |file| store.digest(&file.path))?.into_iter();
     let mut links = Vec::new();
     for (prior, p) in priors.iter().zip(&mut manifest.partitions) {
         let mut records = Vec::new();
         for file in &prior.files {
             let path = format!("{PARTITION}={}/{owner}-{}.parquet", path_segment(&p.partition), links.len());
-            // Nothing corrupt comes back: the bytes are what they were when they were published.
-            let (digest, _) = store.digest(&file.path)?;
+            let Some((digest, _)) = digests.next() else { unreachable!("BUG: every file was hashed") };
             if let Some(recorded) = prior.record.files.iter().find(|f| f.path == file.path).map(|f| f.digest)
                 && recorded != digest
             {
@@ -456,7 +459,7 @@ fn link_files(
     }
     let targets: Vec<String> = links.iter().map(|(_, path)| format!("{}{path}", table.folder)).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
-    links.iter().zip(&targets).try_for_each(|((file, _), to)| store.link(&file.path, to))?;
+    spread(&links.iter().zip(&targets).collect::<Vec<_>>(), |((file, _), to)| store.link(&file.path, to))?;
     store.sync_entries(&targets)?;
     manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
     Ok(links)
@@ -467,11 +470,12 @@ fn link_files(
 /// # Errors
 /// One is gone or changed.
 pub fn check_staged(store: &Store, staged: &[Written]) -> Result<(), PublishError> {
-    for file in staged {
+    spread(staged, |file| {
         let (found, _) = store.digest(&file.path)?;
         if found != file.digest {
             return Err(PublishError::Tampered { path: file.path.clone(), found, recorded: file.digest });
         }
-    }
+        Ok(())
+    })?;
     Ok(())
 }

@@ -84,6 +84,29 @@ fn die() -> ! {
     std::process::abort()
 }
 
+/// Threads that wait for a disk side by side, and how many files make one worth its start.
+const WAITERS_MAX: usize = 16;
+const FILES_PER_WAITER: usize = 8;
+
+/// Does something with each of many files, and returns what it gave, in their order: a disk that is asked for several at once writes them
+/// down together. Few files are taken one after the other, on the caller's thread.
+///
+/// # Errors
+/// The first failure, in their order; what comes after it may be done or not.
+pub fn spread<T: Sync, R: Send, E: Send>(files: &[T], each: impl Fn(&T) -> Result<R, E> + Sync) -> Result<Vec<R>, E> {
+    let share = files.len().div_ceil(WAITERS_MAX).max(FILES_PER_WAITER);
+    if files.len() <= share {
+        return files.iter().map(each).collect();
+    }
+    let each = &each;
+    std::thread::scope(|scope| {
+        let one = |share: &'_ [T]| share.iter().map(each).collect::<Result<Vec<R>, E>>();
+        let waiters: Vec<_> = files.chunks(share).map(|share| scope.spawn(move || one(share))).collect();
+        let done: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
+        done.into_iter().collect::<Result<Vec<_>, E>>().map(|all| all.into_iter().flatten().collect())
+    })
+}
+
 /// Where a second name cannot be given, a copy is made: no hard links, or another file system.
 const NO_LINKS: [io::ErrorKind; 4] =
     [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied, io::ErrorKind::TooManyLinks, io::ErrorKind::CrossesDevices];
@@ -234,11 +257,8 @@ impl Store {
         for path in paths {
             folders.extend(Path::new(path).ancestors().skip(1));
         }
-        for folder in folders {
-            let path = self.root.join(folder);
-            File::open(&path).and_then(|f| f.sync_all()).at("make durable", &path)?;
-        }
-        Ok(())
+        let folders: Vec<PathBuf> = folders.into_iter().map(|folder| self.root.join(folder)).collect();
+        spread(&folders, |path| File::open(path).and_then(|f| f.sync_all()).at("make durable", path)).map(drop)
     }
 
     /// Moves a file inside the warehouse. To another file system (`staging` may be a link to one) it is copied, made durable, and removed.

@@ -206,8 +206,8 @@ impl View<'_> {
         let sql = format!(
             "SELECT f.data_file_id, f.path, f.path_is_relative, f.record_count, f.file_size_bytes, f.begin_snapshot, f.partial_max, f.row_id_start, v.partition_value, s.min_value, s.max_value
              FROM ducklake_data_file f
-             LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND v.partition_key_index = 0
-             LEFT JOIN ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.table_id = f.table_id AND s.column_id = ?3
+             LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND v.table_id = f.table_id AND v.partition_key_index = 0
+             LEFT JOIN ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.column_id = ?3
              WHERE f.table_id = ?2 AND f.begin_snapshot <= ?1 AND (f.end_snapshot IS NULL OR ?1 < f.end_snapshot) {filter}
              ORDER BY f.begin_snapshot, f.data_file_id"
         );
@@ -280,9 +280,9 @@ impl View<'_> {
     /// We write no delete files and no inlined rows; where another tool did, reading only data files would be wrong.
     pub(super) fn refuse_foreign_rows(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
         let sql = format!("SELECT count(*) FROM ducklake_delete_file WHERE {VISIBLE} AND table_id = ?2");
-        let deletes: i64 = self.connection.query_row(&sql, params![at.0, table.id], |r| r.get(0))?;
-        let inlined: i64 =
-            self.connection.query_row("SELECT count(*) FROM ducklake_inlined_data_tables WHERE table_id = ?1", [table.id], |r| r.get(0))?;
+        let deletes: i64 = self.connection.prepare_cached(&sql)?.query_row(params![at.0, table.id], |r| r.get(0))?;
+        let sql = "SELECT count(*) FROM ducklake_inlined_data_tables WHERE table_id = ?1";
+        let inlined: i64 = self.connection.prepare_cached(sql)?.query_row([table.id], |r| r.get(0))?;
         match (deletes, inlined) {
             (0, 0) => Ok(()),
             (0, _) => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "inserted rows into the catalog itself (inlining)" }),
@@ -532,7 +532,8 @@ impl<'c> Commit<'c> {
     pub fn copy_of(&self, file: &LiveFile, table: &Table, path: String) -> Result<NewFile, CatalogError> {
         let footer_bytes = self
             .tx
-            .query_row("SELECT footer_size FROM ducklake_data_file WHERE data_file_id = ?1", [file.id], |r| r.get::<_, Option<i64>>(0))
+            .prepare_cached("SELECT footer_size FROM ducklake_data_file WHERE data_file_id = ?1")?
+            .query_row([file.id], |r| r.get::<_, Option<i64>>(0))
             .optional()?
             .ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?;
         let sql = "SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan FROM ducklake_file_column_stats WHERE data_file_id = ?1 ORDER BY column_id";

@@ -260,8 +260,8 @@ impl View<'_> {
         let sql = "SELECT f.data_file_id, f.path, f.record_count, f.file_size_bytes, f.begin_snapshot, f.end_snapshot, f.partial_max, e.min_value, e.max_value,
                      l.data_file_id, l.null_count, l.min_value, l.max_value
                    FROM ducklake_data_file f
-                   LEFT JOIN ducklake_file_column_stats e ON e.data_file_id = f.data_file_id AND e.table_id = f.table_id AND e.column_id = ?2
-                   LEFT JOIN ducklake_file_column_stats l ON l.data_file_id = f.data_file_id AND l.table_id = f.table_id AND l.column_id = ?3
+                   LEFT JOIN ducklake_file_column_stats e ON e.data_file_id = f.data_file_id AND e.column_id = ?2
+                   LEFT JOIN ducklake_file_column_stats l ON l.data_file_id = f.data_file_id AND l.column_id = ?3
                    WHERE f.table_id = ?1 AND f.path_is_relative <> 0 ORDER BY f.begin_snapshot, f.data_file_id";
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut rows = statement.query(params![table.id, event, landed])?;

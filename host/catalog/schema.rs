@@ -41,7 +41,7 @@ CREATE TABLE ducklake_sort_expression(sort_id BIGINT, table_id BIGINT, sort_key_
 CREATE INDEX restitch_file_partition ON ducklake_file_partition_value(table_id, partition_key_index, partition_value);
 CREATE INDEX restitch_file_partition_of ON ducklake_file_partition_value(data_file_id);
 CREATE INDEX restitch_file_live ON ducklake_data_file(table_id, end_snapshot);
-CREATE INDEX restitch_file_stats ON ducklake_file_column_stats(table_id, column_id, data_file_id);
+CREATE INDEX restitch_file_stats ON ducklake_file_column_stats(data_file_id, column_id);
 CREATE INDEX restitch_delete_of ON ducklake_delete_file(data_file_id);
 ";
 

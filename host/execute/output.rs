@@ -30,7 +30,7 @@ fn sorted_rows(batch: &RecordBatch, by: &[usize]) -> Result<Vec<u32>, ArrowError
     let compare = by.iter().map(|i| make_comparator(batch.column(*i), batch.column(*i), options)).collect::<Result<Vec<_>, _>>()?;
     let starts = by.first().map_or(vec![0; batch.num_rows()], |i| starts(batch.column(*i)));
     // Most rows differ in what stands here, and are compared without a look at the columns.
-    let mut rows: Vec<(u64, u32)> = starts.into_iter().zip(0..).collect();
+    let mut rows: Vec<(u128, u32)> = starts.into_iter().zip(0..).collect();
     rows.sort_unstable_by(|(a, i), (b, j)| {
         let rest = || compare.iter().map(|c| c(*i as usize, *j as usize)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
         a.cmp(b).then_with(rest)
@@ -38,21 +38,21 @@ fn sorted_rows(batch: &RecordBatch, by: &[usize]) -> Result<Vec<u32>, ArrowError
     Ok(rows.into_iter().map(|(_, row)| row).collect())
 }
 
-/// Returns for each value a number that orders as it does, as far as eight bytes can tell; zeros where none is known.
-fn starts(column: &ArrayRef) -> Vec<u64> {
+/// Returns for each value a number that orders as it does, as far as 16 bytes can tell; zeros where none is known.
+fn starts(column: &ArrayRef) -> Vec<u128> {
     let rows = 0..column.len();
     // A null is as low as the lowest value: what comes after decides.
     if let Some(texts) = column.as_string_opt::<i32>() {
         let start = |text: &str| {
-            let mut bytes = [0; 8];
-            let length = text.len().min(8);
+            let mut bytes = [0; 16];
+            let length = text.len().min(16);
             bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
-            u64::from_be_bytes(bytes)
+            u128::from_be_bytes(bytes)
         };
         return rows.map(|row| if texts.is_valid(row) { start(texts.value(row)) } else { 0 }).collect();
     }
     if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
-        return rows.map(|row| if numbers.is_valid(row) { numbers.value(row) as u64 ^ (1 << 63) } else { 0 }).collect();
+        return rows.map(|row| if numbers.is_valid(row) { u128::from(numbers.value(row) as u64 ^ (1 << 63)) } else { 0 }).collect();
     }
     vec![0; column.len()]
 }

@@ -17,7 +17,7 @@ use crate::{
     query::{Aggregate, Filter},
     raw::{BATCH_ROWS, RawInput},
     schema::{DataType, Field, envelope},
-    store::{Claim, GATE, Store, staging},
+    store::{Claim, GATE, Store, spread, staging},
     time::{EventTime, IngestTime},
     transform::{CONTRACT, Descriptor, Transform},
     window::Window,
@@ -665,7 +665,7 @@ struct StagedFiles {
 
 fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error> {
     let json = serde_json::to_vec(staged).map_err(|e| Error::Internal(e.to_string()))?;
-    staged.files.iter().try_for_each(|f| store.sync(&f.path))?;
+    spread(&staged.files, |f| store.sync(&f.path))?;
     Ok(store.put(&format!("{}/staged.json", staging(&run.to_string())), &json)?)
 }
 
