@@ -27,7 +27,7 @@ use crate::{
     store::{Faults, Store},
     time::IngestTime,
 };
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
 use std::time::Duration;
 
 /// A value of one of our own tables.
@@ -254,6 +254,8 @@ fn configure(connection: &Connection) -> Result<(), CatalogError> {
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.set_prepared_statement_cache_capacity(128);
+    // A plan that does not depend on the values that are bound is not made again for each of them.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(())
 }
 

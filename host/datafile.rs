@@ -48,7 +48,7 @@ use std::{
 /// Rows of a row group: bounds the memory of a reader and a writer.
 const ROW_GROUP_ROWS: usize = 131_072;
 /// Rows of a page: what a narrow window has to decode at least.
-const PAGE_ROWS: usize = 8_192;
+const PAGE_ROWS: usize = 4_096;
 
 /// A file of a table that cannot be written or read.
 #[derive(Debug, thiserror::Error)]

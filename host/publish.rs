@@ -378,7 +378,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let no_prior = |partition: &str, what: String| PublishError::NoPrior { run: undone.run, partition: partition.into(), what };
     let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
     let (mut priors, mut later) = (Vec::new(), Vec::new());
-    let mut records: HashMap<RunId, HashMap<String, PartitionRecord>> = HashMap::new();
+    let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<(SnapshotId, Digest)>)> = HashMap::new();
     for p in view.run_partitions(undone.run)? {
         let stands = view.published_at(dataset, EventTime(p.start_us))?;
         match stands.as_ref() {
@@ -402,13 +402,14 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
         let mut files = Vec::new();
         if let Some(run) = p.prior_run {
             if let Entry::Vacant(v) = records.entry(run) {
-                v.insert(view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect());
+                let partitions = view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect();
+                let input = view.run(run)?.map(|r| (r.manifest.recipe.input_snapshot, r.manifest.recipe.transform_digest));
+                v.insert((partitions, input));
             }
-            let old = records
+            let (old, input) = records
                 .get(&run)
-                .and_then(|r| r.get(&p.partition))
+                .and_then(|(partitions, input)| Some((partitions.get(&p.partition)?, *input)))
                 .ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
-            let input = view.run(run)?.map(|r| (r.manifest.recipe.input_snapshot, r.manifest.recipe.transform_digest));
             (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
             record.quarantined = old.quarantined.clone();
             record.input_snapshot = old.input_snapshot.or(input.map(|i| i.0));
