@@ -37,7 +37,7 @@ else:
     elif os.path.isdir(f"{out}/table"):
         table = f"read_parquet('{out}/table/*/*.parquet', hive_partitioning = true, hive_types = {{'event_date': DATE}})"
     else:
-        duckdb.execute(f"ATTACH '{out}/table.duckdb' AS peer (READ_ONLY)")
+        duckdb.execute(f"ATTACH '{out}/peer.duckdb' AS peer (READ_ONLY)")
         table = "peer.main.daily_customer"
     columns = "event_date::DATE AS event_date, customer_id, orders::BIGINT AS orders, amount_cents::BIGINT AS amount_cents"
     text = hashlib.sha256()

@@ -53,7 +53,7 @@ class Bench:
         if name not in self.peers or (name == "native" and format != "parquet"):
             return []
         out, data = self.out(f"{name}-{size}-{format}"), str(place.data(size, (format,)))
-        script = {"duckdb": ("core", "duckdb_copy"), "dbt": ("dbt", "dbt_microbatch"), "sqlmesh": ("sqlmesh", "sqlmesh_range")}
+        script = {"duckdb": ("core", "copy_partitions"), "dbt": ("dbt", "microbatch"), "sqlmesh": ("sqlmesh", "time_range")}
         if name == "native":
             command = [place.native(), operation, data, out]
         else:
@@ -83,7 +83,7 @@ class Bench:
     def land(self, size, format):
         out, peer, data = self.out("restitch"), self.out("duckdb-land"), place.data(size, ("parquet", format))
         ours = Entry("restitch", self.warehouses.landing(out, size, format), lambda: self.warehouses.empty(out, format), self.check("landed", size, out))
-        command = [python("core"), str(BENCH / "peers/duckdb_land.py"), "backfill", format, str(data), peer]
+        command = [python("core"), str(BENCH / "peers/land.py"), "backfill", format, str(data), peer]
         return Line(f"land {size} {format}", [ours, Entry("duckdb", command, check=self.check("landed", size, peer))], {"duckdb": 1.5} if size == "M" else {})
 
     def tiny(self):

@@ -3,6 +3,7 @@
 All of it lies in bench/.work, or where RESTITCH_BENCH_WORK says. RESTITCH names the command to measure; without it a release
 build is made.
 """
+import functools
 import json
 import os
 import platform
@@ -48,6 +49,7 @@ def call(command, **more):
     return done.stdout
 
 
+@functools.cache
 def environment(name):
     """The folder of a Python environment, made if it is not there or has other packages."""
     folder, packages = WORK / "venv" / name, " ".join(ENVIRONMENTS[name])
@@ -78,6 +80,7 @@ def meta(name):
     return json.loads((data(name) / "meta.json").read_text())
 
 
+@functools.cache
 def native():
     """The native program, built in a workspace and a target folder of its own."""
     target = WORK / "native"

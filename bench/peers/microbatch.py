@@ -1,4 +1,7 @@
-"""dbt on DuckDB: an incremental model with the strategy microbatch, one batch per day. Reads the raw files as they lie."""
+"""dbt on DuckDB: an incremental model with the strategy microbatch, one batch per day. Reads the raw files as they lie.
+
+Not called dbt_…: dbt takes every module of such a name for a plug-in and loads it.
+"""
 import os
 import sys
 
@@ -20,7 +23,7 @@ write("profiles.yml", f"""
 bench:
   target: dev
   outputs:
-    dev: {{type: duckdb, path: '{out}/table.duckdb', threads: 1, settings: {{TimeZone: UTC}}}}
+    dev: {{type: duckdb, path: '{out}/peer.duckdb', threads: 1, settings: {{TimeZone: UTC}}}}
 """)
 write("models/sources.yml", f"""
 version: 2

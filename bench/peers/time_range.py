@@ -10,7 +10,7 @@ from job import RAW, end, first, meta, out, repair, totals
 project = f"{out}/project"
 os.makedirs(f"{project}/models", exist_ok=True)
 # The model's text must not change between backfill and repair, so it reads a view.
-with duckdb.connect(f"{out}/table.duckdb") as connection:
+with duckdb.connect(f"{out}/peer.duckdb") as connection:
     connection.execute("CREATE SCHEMA IF NOT EXISTS raw")
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute(f"CREATE OR REPLACE VIEW raw.orders AS SELECT event_id, event_time, ingested_at, customer_id, amount_cents FROM {RAW}")
@@ -24,7 +24,7 @@ with open(f"{project}/config.yaml", "w") as file:
     file.write(f"""
 gateways:
   local:
-    connection: {{type: duckdb, database: '{out}/table.duckdb', concurrent_tasks: 1}}
+    connection: {{type: duckdb, database: '{out}/peer.duckdb', concurrent_tasks: 1}}
     state_connection: {{type: duckdb, database: '{out}/state.duckdb'}}
 default_gateway: local
 disable_anonymized_analytics: true
