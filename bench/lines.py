@@ -2,7 +2,6 @@
 
 A line is a list of entries that do the same work. The first is restitch; the others are what it is compared with.
 """
-import sqlite3
 from dataclasses import dataclass, field
 from typing import Callable
 
@@ -96,6 +95,15 @@ class Bench:
         rollback = self.ours("rollback", size, undone, lambda out: self.warehouses.command(out, "rollback", "r2"), "backfill")
         backfill = self.ours("backfill", size, done, lambda out: self.warehouses.backfill(out, size), "backfill")
         return Line("rollback of 1,000 partitions", [rollback, backfill], {"backfill": 0.05})
+
+    def status(self, size="T10000"):
+        """`status` against DuckDB's own command, which opens the same catalog with its SQLite extension and counts partitions and runs."""
+        kept = self.warehouses.at(size, "runs")
+        ours = self.ours("restitch", size, kept, lambda out: self.warehouses.command(out, "status"), None)
+        [extension] = place.environment("core").glob("lib/python*/site-packages/duckdb_extension_sqlite_scanner/**/*.duckdb_extension")
+        count = "SELECT (SELECT count(partition) FROM c.restitch_partition), (SELECT count(run_id) FROM c.restitch_run)"
+        command = [str(place.environment("tools") / "bin/duckdb"), "-unsigned", "-c", f"LOAD '{extension}'; ATTACH '{kept}/warehouse/catalog.sqlite' AS c (TYPE sqlite, READ_ONLY); {count}"]
+        return Line("status, 10,000 partitions and runs", [ours, Entry("duckdb", command)], {"duckdb": 1.0})
 
     def workers(self, size):
         """The same backfill with both cores and with one."""

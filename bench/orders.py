@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 DAY = 86_400_000_000  # microseconds
-START = "2015-01-01"
+START = "1998-01-01"  # so that 10,000 days end before today
 DUPLICATES, LATE = 0.03, 0.02
 CURRENCIES = pa.array(["EUR", "USD", "GBP", "CHF", "JPY"])
 STATES = pa.array(["paid", "shipped", " Pending", "REFUNDED", "cancelled "])
