@@ -9,6 +9,8 @@ import place
 from place import BENCH, WORK, python
 from warehouse import copy
 
+ROLLBACK = "1000000x1000"
+
 
 @dataclass
 class Entry:
@@ -90,20 +92,45 @@ class Bench:
         entry = lambda name, size: self.ours(name, size, self.warehouses.at(size, "landed"), lambda out: self.warehouses.backfill(out, size), "backfill")
         return Line("tiny partitions", [entry("3,650 days (T)", "T"), entry("30 days (S)", "S")], {"30 days (S)": 2.0})
 
-    def rollback(self, size="1000000x1000"):
+    def rollback(self, size):
         undone, done = self.warehouses.at(size, "rebuilt"), self.warehouses.at(size, "built")
         rollback = self.ours("rollback", size, undone, lambda out: self.warehouses.command(out, "rollback", "r2"), "backfill")
         backfill = self.ours("backfill", size, done, lambda out: self.warehouses.backfill(out, size), "backfill")
-        return Line("rollback of 1,000 partitions", [rollback, backfill], {"backfill": 0.05})
+        return Line(f"rollback of {place.size(size)[1]:,} partitions", [rollback, backfill], {"backfill": 0.05} if size == ROLLBACK else {})
 
     def status(self, size="T10000"):
         """`status` against DuckDB's own command, which opens the same catalog with its SQLite extension and counts partitions and runs."""
         kept = self.warehouses.at(size, "runs")
-        ours = self.ours("restitch", size, kept, lambda out: self.warehouses.command(out, "status"), None)
+        ours = Entry("restitch", self.warehouses.command(kept, "status"))  # changes nothing
         [extension] = place.environment("core").glob("lib/python*/site-packages/duckdb_extension_sqlite_scanner/**/*.duckdb_extension")
         count = "SELECT (SELECT count(partition) FROM c.restitch_partition), (SELECT count(run_id) FROM c.restitch_run)"
         command = [str(place.environment("tools") / "bin/duckdb"), "-unsigned", "-c", f"LOAD '{extension}'; ATTACH '{kept}/warehouse/catalog.sqlite' AS c (TYPE sqlite, READ_ONLY); {count}"]
         return Line("status, 10,000 partitions and runs", [ours, Entry("duckdb", command)], {"duckdb": 1.0})
+
+    def plan(self):
+        """A plan over a million hours, by the command: what the catalog holds of them is read, too."""
+        kept = self.warehouses.at("hours", "landed", grain="hour")
+        return Line("plan of 1,000,008 partitions", [Entry("restitch", self.warehouses.plan(kept, "hours", "hour"))])
+
+    def rows(self, most):
+        """The same 90 days with more and more rows."""
+        return self.scaling("rows", [(f"{rows:,}", f"{rows}x90" if rows != 10_000_000 else "M", "day") for rows in (100_000, 1_000_000, 10_000_000, 100_000_000) if rows <= most])
+
+    def partitions(self):
+        """The same million rows in more and more partitions."""
+        return self.scaling("partitions", [("1", "S", "month"), ("30", "S", "day"), ("720", "S", "hour"), ("3,650", "T", "day"), ("87,600", "T", "hour")])
+
+    def scaling(self, name, points):
+        def entry(label, size, grain):
+            kept = self.warehouses.at(size, "landed", grain=grain)
+            return self.ours(label, size, kept, lambda out: self.warehouses.backfill(out, size, grain=grain), "backfill" if grain == "day" else "sums")
+        return Line(name, [entry(*point) for point in points])
+
+    def memory(self, size="100000000x365"):
+        """A hundred million rows into one partition, under a gibibyte."""
+        kept = self.warehouses.at(size, "landed", grain="year")
+        command = lambda out: self.warehouses.backfill(out, size, "--memory", "1GiB", grain="year")
+        return Line("100,000,000 rows into one partition, --memory 1GiB", [self.ours("restitch", size, kept, command, "sums")])
 
     def workers(self, size):
         """The same backfill with both cores and with one."""

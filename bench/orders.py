@@ -1,6 +1,7 @@
 """Makes the data of the benchmark "orders": raw order events, and the digest of what must come out of them.
 
     orders.py FOLDER ROWS DAYS [FORMATS]
+    orders.py FOLDER hours                  one order in each hour of 114 years, for plans of a million partitions
 
 The same arguments give the same files. 3 % of the rows are duplicates with a later ingestion time, half of them with
 another amount; 2 % are late by 1 to 10 days. One file per day of ingestion, in parquet/ and jsonl/ (or the FORMATS asked
@@ -56,16 +57,15 @@ class Orders:
         self.event_time = np.sort(random.integers(0, days * DAY, unique)) + self.first_day * DAY
         self.customers = max(rows // 50, 10)
         weights = np.cumsum(1.0 / (np.arange(self.customers) + 10.0))  # like Zipf's
-        drawn = np.searchsorted(weights / weights[-1], random.random(unique))
-        self.customer = random.permutation(self.customers)[drawn].astype(np.int64)
+        self.customer = np.searchsorted(weights / weights[-1], random.random(unique))
+        self.customer = random.permutation(self.customers)[self.customer].astype(np.int64)
         amount = np.maximum(1, random.lognormal(8.0, 1.0, unique)).astype(np.int64)
         self.currency = random.choice(5, unique, p=[0.55, 0.2, 0.15, 0.07, 0.03]).astype(np.int8)
         self.state = random.choice(5, unique, p=[0.5, 0.25, 0.1, 0.1, 0.05]).astype(np.int8)
         self.note = random.integers(0, 65536, unique).astype(np.int32)
-        delay = random.exponential(120e6, unique).astype(np.int64)
+        ingested = self.event_time + random.exponential(120e6, unique).astype(np.int64)
         late = random.random(unique) < LATE
-        delay[late] = random.integers(DAY, 10 * DAY, int(late.sum()))
-        ingested = self.event_time + delay
+        ingested[late] = self.event_time[late] + random.integers(DAY, 10 * DAY, int(late.sum()))
         again = np.sort(random.choice(unique, rows - unique, replace=False))
         ingested_again = ingested[again] + random.integers(60_000_000, 2 * DAY, len(again))
         amount_again = amount[again].copy()
@@ -110,12 +110,12 @@ class Orders:
         first = np.concatenate([[0], np.flatnonzero(np.diff(key)) + 1])
         totals = np.add.reduceat(final[order], first)
         orders = np.diff(np.concatenate([first, [len(key)]]))
-        day = np.datetime_as_string((key[first] // self.customers).astype("datetime64[D]"))
-        customer = key[first] % self.customers
         text = hashlib.sha256(b"event_date,customer_id,orders,amount_cents\n")
         for start in range(0, len(first), 1 << 18):
             part = slice(start, start + (1 << 18))
-            rows = zip(day[part], customer[part].tolist(), orders[part].tolist(), totals[part].tolist())
+            day, customer = np.divmod(key[first[part]], self.customers)
+            day = np.datetime_as_string(day.astype("datetime64[D]"))
+            rows = zip(day, customer.tolist(), orders[part].tolist(), totals[part].tolist())
             text.update("".join(f"{d},c-{c:08d},{n},{total}\n" for d, c, n, total in rows).encode())
         return text.hexdigest(), len(first)
 
@@ -170,5 +170,20 @@ def main(folder, rows, days, formats):
         json.dump(meta, file, indent=1)
 
 
-if __name__ == "__main__":
+def hours(folder):
+    orders = Orders(1_000_000, 1)
+    first, last = (int(np.datetime64(day, "us").astype(np.int64)) for day in ("1900-01-01", "2014-01-30"))
+    orders.event_time = np.arange(first, last, DAY // 24)
+    rows = np.arange(len(orders.event_time))
+    orders.customer, orders.currency, orders.state, orders.note = (
+        np.resize(column, len(rows)) for column in (orders.customer, orders.currency, orders.state, orders.note))
+    os.makedirs(f"{folder}/parquet", exist_ok=True)
+    write(orders.table(rows, orders.event_time, np.ones(len(rows), np.int64)), folder, "hours", ["parquet"])
+    with open(f"{folder}/meta.json", "w") as file:
+        json.dump({"rows": len(rows), "start": "1900-01-01", "end": "2014-01-30"}, file)
+
+
+if __name__ == "__main__" and sys.argv[2] == "hours":
+    hours(sys.argv[1])
+elif __name__ == "__main__":
     main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4].split(",") if len(sys.argv) > 4 else ["parquet", "jsonl"])

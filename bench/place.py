@@ -71,8 +71,8 @@ def data(name, formats=("parquet",)):
     folder = WORK / "data" / name
     if not (folder / "meta.json").exists() or any(not (folder / f).is_dir() for f in formats):
         say(f"generating {name}")
-        rows, days = size(name)
-        call([python("core"), BENCH / "orders.py", folder, rows, days, ",".join(formats)])
+        asked = ["hours"] if name == "hours" else [*size(name), ",".join(formats)]
+        call([python("core"), BENCH / "orders.py", folder, *asked])
     return folder
 
 

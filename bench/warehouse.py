@@ -47,10 +47,11 @@ class Warehouses:
     def landing(self, folder, size, format):
         return self.command(folder, "ingest", "orders", *self.files(size, format))
 
-    def backfill(self, folder, size, *more):
-        asked = meta(size)
-        last = date.fromisoformat(asked["end"]) - timedelta(days=1)  # dates are inclusive
-        return self.command(folder, "backfill", "daily_customer", "--start", asked["start"], "--end", str(last), "--max-partitions", "2000000", *more)
+    def backfill(self, folder, size, *more, grain="day"):
+        return self.command(folder, "backfill", "daily_customer", *window(size, grain), *more)
+
+    def plan(self, folder, size, grain):
+        return self.command(folder, "plan", "backfill", "daily_customer", *window(size, grain))
 
     def repair(self, folder):
         return self.command(folder, "repair", "daily_customer")
@@ -68,10 +69,10 @@ class Warehouses:
             call(self.landing(making, size, format))
         elif step == "built":
             copy(self.at(size, "landed", format, grain), making)
-            call(self.backfill(making, size))
+            call(self.backfill(making, size, grain=grain))
         elif step == "rebuilt":
             copy(self.at(size, "built", format, grain), making)
-            call(self.backfill(making, size))
+            call(self.backfill(making, size, grain=grain))
         elif step == "runs":
             copy(self.at(size, "built", format, grain), making)
             split(f"{making}/warehouse/catalog.sqlite")
@@ -82,6 +83,14 @@ class Warehouses:
         shutil.rmtree(kept, ignore_errors=True)
         making.rename(kept)
         return kept
+
+
+def window(size, grain):
+    """All of a size, as a command takes it: dates and partitions are inclusive."""
+    asked = meta(size)
+    first, last = asked["start"], str(date.fromisoformat(asked["end"]) - timedelta(days=1))
+    length = {"month": len("1998-01"), "year": len("1998")}.get(grain)
+    return ["--start", first[:length], "--end", last[:length], "--max-partitions", "2000000"]
 
 
 def copy(kept, folder):
