@@ -37,6 +37,10 @@ mod totals;
 mod map;
 use map::Map;
 
+/// As the command has it.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const BATCH_ROWS: usize = 8_192;
 const ROUNDS: usize = 11;
 
