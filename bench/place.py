@@ -17,7 +17,10 @@ WORK = Path(os.environ.get("RESTITCH_BENCH_WORK", BENCH / ".work")).resolve()
 
 DUCKDB = "duckdb==1.5.5"
 ENVIRONMENTS = {
-    "core": [DUCKDB, "duckdb-extension-ducklake==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5", "pytz==2026.6", "pyarrow==26.0.1", "numpy==2.4.6"],
+    "core": [
+        DUCKDB, "duckdb-extension-ducklake==1.5.5", "duckdb-extension-sqlite-scanner==1.5.5", "pytz==2026.6",
+        "pyarrow==26.0.1", "numpy==2.4.6",
+    ],
     "tools": ["duckdb-cli==1.5.5", "matplotlib==3.11.2"],
     "dbt": ["dbt-core==1.11.16", "dbt-duckdb==1.11.1", DUCKDB],
     "sqlmesh": ["sqlmesh==0.236.4", DUCKDB],
@@ -85,7 +88,8 @@ def native():
     """The native program, built in a workspace and a target folder of its own."""
     target = WORK / "native"
     say("building the native peer")
-    call(["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", BENCH / "native/Cargo.toml"], env={**os.environ, "CARGO_TARGET_DIR": str(target)})
+    build = ["cargo", "build", "--release", "--locked", "--quiet", "--manifest-path", BENCH / "native/Cargo.toml"]
+    call(build, env={**os.environ, "CARGO_TARGET_DIR": str(target)})
     return str(target / "release/native")
 
 

@@ -107,8 +107,9 @@ def split(catalog):
     with contextlib.closing(sqlite3.connect(catalog)) as connection:
         columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(restitch_run)")]
         own = {
-            "run_id": "n", "start_us": "p.start_us", "end_us": "p.end_us", "base_snapshot": "base_snapshot + n - 1", "published_snapshot": "published_snapshot + n - 1",
-            "partitions": "1", "rows_in": "p.records", "rows_out": "p.rows", "manifest": "json_set(manifest, '$.run', 'r' || n, '$.published_snapshot', published_snapshot + n - 1)",
+            "run_id": "n", "start_us": "p.start_us", "end_us": "p.end_us", "partitions": "1", "rows_in": "p.records", "rows_out": "p.rows",
+            "base_snapshot": "base_snapshot + n - 1", "published_snapshot": "published_snapshot + n - 1",
+            "manifest": "json_set(manifest, '$.run', 'r' || n, '$.published_snapshot', published_snapshot + n - 1)",
         }
         run_of = "(SELECT n FROM part WHERE part.partition = {0}.partition)"
         connection.executescript(f"""
@@ -120,12 +121,15 @@ def split(catalog):
             UPDATE restitch_run SET partitions = 1 WHERE run_id = 1;
             UPDATE restitch_run_partition SET run_id = {run_of.format("restitch_run_partition")};
             UPDATE restitch_run_file SET run_id = {run_of.format("restitch_run_file")};
-            UPDATE restitch_partition SET run_id = {run_of.format("restitch_partition")}, published_snapshot = published_snapshot - 1 + {run_of.format("restitch_partition")};
+            UPDATE restitch_partition SET run_id = {run_of.format("restitch_partition")};
+            UPDATE restitch_partition SET published_snapshot = published_snapshot + run_id - 1;
             INSERT INTO restitch_check SELECT n, name, kind, severity, passed, measured, expected, detail FROM restitch_check, part WHERE n > 1;
             INSERT INTO ducklake_snapshot SELECT s.snapshot_id + n - 1, snapshot_time, schema_version, next_catalog_id, next_file_id
               FROM ducklake_snapshot s JOIN first f ON s.snapshot_id = f.snapshot, part WHERE n > 1;
-            INSERT INTO ducklake_snapshot_changes SELECT s.snapshot_id + n - 1, 'inserted_into_table:3', author, 'backfill r' || n || ' of daily_customer', NULL
+            INSERT INTO ducklake_snapshot_changes
+              SELECT s.snapshot_id + n - 1, 'inserted_into_table:3', author, 'backfill r' || n || ' of daily_customer', NULL
               FROM ducklake_snapshot_changes s JOIN first f ON s.snapshot_id = f.snapshot, part WHERE n > 1;
-            UPDATE ducklake_data_file SET begin_snapshot = (SELECT begin_snapshot + n - 1 FROM ducklake_file_partition_value v JOIN part ON part.partition = v.partition_value
+            UPDATE ducklake_data_file SET begin_snapshot = (
+              SELECT begin_snapshot + n - 1 FROM ducklake_file_partition_value v JOIN part ON part.partition = v.partition_value
               WHERE v.data_file_id = ducklake_data_file.data_file_id) WHERE partition_id IS NOT NULL;
         """)
