@@ -80,6 +80,10 @@ class Bench:
         wanted = {"S": {"dbt": 0.08, "sqlmesh": 0.15}, "M": {"duckdb": 0.6, "native": 2.0}, "T100": {"dbt": 0.03, "sqlmesh": 0.08}}
         return Line(f"backfill {size}", [self.building("restitch", size), *self.all_peers("backfill", size)], wanted.get(size, {}))
 
+    def wasm(self, size):
+        """A backfill alone; `run` sets beside it what it would take with the transform compiled into the host."""
+        return Line(f"backfill {size}, for WASM against the host", [self.building("restitch", size, "--json")])
+
     def repair(self, size):
         ours = self.ours("restitch", size, "corrected", self.warehouses.repair, "repair")
         return Line(f"repair {size}", [ours, *self.all_peers("repair", size)], {"M": {"duckdb": 0.7}}.get(size, {}))
