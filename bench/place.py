@@ -27,7 +27,7 @@ ENVIRONMENTS = {
 }
 
 # Rows and days. T has a few rows in each of many days, like T100, T400, …: so many days with 274 rows each.
-SIZES = {"XS": (20_000, 5), "S": (1_000_000, 30), "M": (10_000_000, 90), "T": (1_000_000, 3_650), "L": (100_000_000, 900)}
+SIZES = {"XS": (20_000, 5), "S": (1_000_000, 30), "M": (10_000_000, 90), "T": (1_000_000, 3_650)}
 
 
 def say(text):
