@@ -18,12 +18,14 @@ use std::{
 };
 
 /// Folder under plugins/, and the file it is committed as.
-const GUESTS: [(&str, &str); 9] = [
+const GUESTS: [(&str, &str); 11] = [
     ("rust/customer-totals", "customer-totals-1.0.0.wasm"),
     ("rust/customer-totals-1-1", "customer-totals-1.1.0.wasm"),
     ("rust/clean-orders", "clean-orders-1.0.0.wasm"),
     ("rust/enrich-orders", "enrich-orders-1.0.0.wasm"),
     ("rust/quake-stats", "quake-stats-1.0.0.wasm"),
+    ("rust/order-totals", "order-totals-1.0.0.wasm"),
+    ("rust/echo", "echo-1.0.0.wasm"),
     ("misbehave", "misbehave-1.0.0.wasm"),
     ("misbehave-rows", "misbehave-rows-1.0.0.wasm"),
     ("misbehave-sockets", "misbehave-sockets-1.0.0.wasm"),
