@@ -78,6 +78,14 @@ pub enum CatalogError {
         /// What it did.
         what: &'static str,
     },
+    /// Another tool gave a column another name, or the name of a column to another: files say which by the column's id, and we find columns by name.
+    #[error("column {column} of table {table} is not what its files call {column}: another tool renamed it, or dropped one of that name")]
+    Renamed {
+        /// The table.
+        table: String,
+        /// The column, by its name now.
+        column: String,
+    },
     /// Files that were live when we looked are not any more.
     #[error("files of table {table} changed while they were being replaced")]
     Vanished {

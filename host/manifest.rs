@@ -295,7 +295,7 @@ pub struct Manifest {
     pub operator: String,
     /// Why, in the operator's words.
     pub reason: Option<String>,
-    /// Start and end as they were typed; none, if the window was left open.
+    /// Start and end as they were typed; none, if the window was left open. For a rollback of some partitions: their names, or the window.
     #[serde(default)]
     pub asked: Vec<String>,
     /// The window, resolved: its first instant, and the first after it.

@@ -309,7 +309,7 @@ struct Prior {
     files: Vec<LiveFile>,
 }
 
-/// Restores what was before `undone` in all its partitions, as a new snapshot and a run of its own.
+/// Restores what was before `undone` in the partitions that its manifest names here, as a new snapshot and a run of its own.
 /// `new_run` gives the rollback's manifest once its partitions are known.
 ///
 /// # Errors
@@ -379,7 +379,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
     let (mut priors, mut later) = (Vec::new(), Vec::new());
     let mut records: HashMap<RunId, HashMap<String, PartitionRecord>> = HashMap::new();
-    for p in view.run_partitions(undone.run)? {
+    for p in &undone.partitions {
         let stands = view.published_at(dataset, EventTime(p.start_us))?;
         match stands.as_ref() {
             Some(s) if s.run == undone.run => {}

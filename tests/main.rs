@@ -25,6 +25,7 @@ mod quarantine;
 mod reparse;
 mod retention;
 mod rivals;
+mod rollbacks;
 mod saved_plans;
 mod support;
 mod tidy;

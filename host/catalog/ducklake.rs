@@ -284,10 +284,31 @@ impl View<'_> {
         let sql = "SELECT count(*) FROM ducklake_inlined_data_tables WHERE table_id = ?1";
         let inlined: i64 = self.connection.prepare_cached(sql)?.query_row([table.id], |r| r.get(0))?;
         match (deletes, inlined) {
-            (0, 0) => Ok(()),
+            (0, 0) => self.refuse_renamed(table, at),
             (0, _) => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "inserted rows into the catalog itself (inlining)" }),
             _ => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "deleted rows by delete files" }),
         }
+    }
+
+    /// Columns are found in files by name: one that had another name first, or has the name that another had before, would be read wrongly.
+    fn refuse_renamed(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
+        let sql = format!(
+            "SELECT c.column_name FROM (SELECT * FROM ducklake_column WHERE {VISIBLE} AND table_id = ?2 AND parent_column IS NULL) c JOIN ducklake_column o
+               ON o.table_id = c.table_id AND o.parent_column IS NULL AND o.begin_snapshot < c.begin_snapshot
+             WHERE (o.column_id <> c.column_id AND o.column_name = c.column_name) OR (o.column_id = c.column_id AND o.column_name <> c.column_name
+               AND o.begin_snapshot = (SELECT min(begin_snapshot) FROM ducklake_column f WHERE f.table_id = c.table_id AND f.column_id = c.column_id)) LIMIT 1"
+        );
+        let found: Option<String> = self.connection.prepare_cached(&sql)?.query_row(params![at.0, table.id], |r| r.get(0)).optional()?;
+        found.map_or(Ok(()), |column| Err(CatalogError::Renamed { table: table.name.clone(), column }))
+    }
+
+    /// Returns whether `table` ever had a column of that name.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn had_column(&self, table: &Table, name: &str) -> Result<bool, CatalogError> {
+        let sql = "SELECT count(*) FROM ducklake_column WHERE table_id = ?1 AND column_name = ?2 AND parent_column IS NULL";
+        Ok(self.connection.query_row(sql, params![table.id, name], |r| r.get::<_, i64>(0))? > 0)
     }
 }
 

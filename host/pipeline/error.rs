@@ -294,7 +294,9 @@ impl Error {
             Error::PlanFile { source: BoundError::Version { .. }, .. } => text("use the release of restitch that wrote it, or plan again"),
             Error::PlanFile { .. } | Error::Bound(_) => text("plan again with `restitch plan … -o FILE`; a plan is not edited"),
             Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
-            Error::Publish(PublishError::Replaced { .. }) => text("roll the later runs back first, or say --force"),
+            Error::Publish(PublishError::Replaced { .. }) => {
+                text("roll the later runs back first, name the partitions that still stand with --partition, or say --force")
+            }
             Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
             Error::Ingest(IngestError::Conflict { .. }) => text("ingest again; what is landed already will be recognised"),
             Error::Ingest(IngestError::Changed { .. }) => text("ingest the file when its writer is done"),
@@ -308,6 +310,9 @@ impl Error {
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
             Error::Catalog(CatalogError::ForeignRows { .. }) => {
                 text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
+            }
+            Error::Catalog(CatalogError::Renamed { .. }) | Error::Publish(PublishError::Catalog(CatalogError::Renamed { .. })) => {
+                text("give it its first name back with the tool that renamed it (ALTER TABLE … RENAME COLUMN …), or read the table with that tool")
             }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
             Error::Approval { dataset, partitions } => {

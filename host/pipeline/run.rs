@@ -557,6 +557,10 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
                 return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found: c.field.data_type.to_string() });
             }
             Some(c) => columns.push(c.clone()),
+            None if view.had_column(&table, &field.name)? => {
+                let found = "gone (another tool dropped or renamed it)".into();
+                return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found });
+            }
             None => {
                 next += 1;
                 columns.push(TableColumn { id: next, field: Field { nullable: true, ..field.clone() } });
