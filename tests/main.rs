@@ -9,6 +9,7 @@ mod doctor;
 mod examples;
 mod fuzz;
 mod guests;
+mod handbook;
 mod interop;
 #[cfg(unix)]
 mod killed;

@@ -263,6 +263,9 @@ impl Error {
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
             Error::Component { source, .. } => source.hint(),
             Error::Execute(ExecuteError::Transform { source, .. } | ExecuteError::Blameless { source, .. }) => source.hint(),
+            Error::Execute(ExecuteError::Duplicates { partition, .. }) => {
+                Some(format!("`restitch conflicts DATASET {partition}` shows records of one key that differ, side by side"))
+            }
             Error::Execute(ExecuteError::TooManyQuarantined(refused)) => {
                 Some(format!("max_quarantined of [dataset.{}] raises the bound; the first are\n{}", refused.dataset, refused.first.join("\n")))
             }
