@@ -40,7 +40,7 @@ use crate::{
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
-    manifest::{Kind, Manifest, Status, WriteMode},
+    manifest::{Discarded, Kind, Manifest, WriteMode},
     moves,
     plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
@@ -448,18 +448,17 @@ impl Workshop {
         let _claim = self.claim(&run.to_string())?.ok_or(publish::PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
         if !crate::catalog::is_pending(&manifest) {
-            return Err(publish::PublishError::Status { run, status: manifest.status.name(), wanted: "staged or rejected" }.into());
+            return Err(publish::PublishError::status(&manifest, "staged or rejected").into());
         }
-        manifest.status = Status::Discarded;
-        manifest.partitions.iter_mut().for_each(|p| p.files.clear());
         let now = self.options.clock.now();
+        manifest.discard(Discarded { operator: self.options.operator.clone(), at_us: now.0, rule: None });
         self.catalog.record(|r| crate::catalog::StateWrite::put_run(r, &manifest, Some(now)))?;
         self.store.remove_dir(&staging(&run.to_string()))?;
         Ok(manifest)
     }
 
-    /// Returns what `gc` would remove: of each partition the versions before the last `keep` (without a number as restitch.toml says), and raw
-    /// past its retention.
+    /// Returns what `gc` would remove: of each partition the versions before the last `keep` (without a number as restitch.toml says), raw
+    /// past its retention, and staged or rejected runs past `staged_keep`.
     ///
     /// # Errors
     /// The catalog or a raw file cannot be read.
@@ -471,7 +470,8 @@ impl Workshop {
             moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
         }
         let keep = keep.or(self.project.keep_versions);
-        Ok(self.catalog.read(|v| gc::look(&v, v.latest()?, &self.project, keep))?)
+        let now = self.options.clock.now();
+        Ok(self.catalog.read(|v| gc::look(&v, v.latest()?, &self.project, keep, now))?)
     }
 
     /// Removes what was shown.

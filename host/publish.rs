@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
-    manifest::{FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
+    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
     recover,
     schema::{Field, PARTITION},
     store::{Claim, Store, StoreError, spread, staging},
@@ -58,6 +58,14 @@ pub enum PublishError {
         /// What it would have to be.
         wanted: &'static str,
     },
+    /// Its staged rows were thrown away.
+    #[error("run {run} was discarded {discarded}")]
+    Discarded {
+        /// The run.
+        run: RunId,
+        /// Who did it, when, and by what rule.
+        discarded: Discarded,
+    },
     /// Later runs have replaced what the rollback would undo.
     #[error("{} of the partitions of {run} were replaced by later runs: {}", later.len(), later.join(", "))]
     Replaced {
@@ -96,6 +104,16 @@ pub enum PublishError {
         /// What is missing.
         what: String,
     },
+}
+
+impl PublishError {
+    /// Returns what to say of a run that is not in the state that is `wanted`.
+    pub fn status(m: &Manifest, wanted: &'static str) -> PublishError {
+        match m.discarded.clone().filter(|_| m.status == Status::Discarded) {
+            Some(discarded) => PublishError::Discarded { run: m.run, discarded },
+            None => PublishError::Status { run: m.run, status: m.status.name(), wanted },
+        }
+    }
 }
 
 /// Swaps the partitions of a checked run in, and completes its manifest.

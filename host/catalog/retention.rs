@@ -135,6 +135,8 @@ impl fmt::Display for Dropped {
 pub struct Holder {
     /// Its manifest, with its partitions.
     pub manifest: Manifest,
+    /// When it was computed, or last approved; none while it is running.
+    pub finished: Option<IngestTime>,
 }
 
 impl Holder {
@@ -190,7 +192,8 @@ impl View<'_> {
         let mut holders = Vec::new();
         for run in runs {
             if let Some(row) = self.run(run)? {
-                holders.push(Holder { manifest: Manifest { partitions: self.run_partitions(run)?, ..row.manifest } });
+                let finished = row.finished;
+                holders.push(Holder { manifest: Manifest { partitions: self.run_partitions(run)?, ..row.manifest }, finished });
             }
         }
         Ok(holders)

@@ -139,6 +139,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Of run", of),
         ("Status", Some(m.status.name().into())),
         ("Error", m.error.clone()),
+        ("Discarded", m.discarded.as_ref().map(|d| d.to_string())),
         ("Mode", Some(format!("{}, validation {}", mode_text(m), serde_name(&m.validation)))),
         ("Operator", Some(m.operator.clone())),
         ("Reason", m.reason.clone()),

@@ -232,7 +232,9 @@ impl Error {
             Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
-            Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
+            Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. }) | Error::PlanFile { .. } | Error::Bound(_) => {
+                ErrorKind::Usage
+            }
             Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(
                 ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. } | ExecuteError::TooManyQuarantined(_),
@@ -299,6 +301,9 @@ impl Error {
             Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
             Error::Publish(PublishError::Replaced { .. }) => {
                 text("roll the later runs back first, name the partitions that still stand with --partition, or say --force")
+            }
+            Error::Publish(PublishError::Discarded { run, .. }) => {
+                Some(format!("its rows are gone, and have to be computed again; `restitch show {run}` says what was asked"))
             }
             Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
             Error::Ingest(IngestError::Conflict { .. }) => text("ingest again; what is landed already will be recognised"),

@@ -127,6 +127,7 @@ impl Workshop {
                     gaps: Vec::new(),
                     log: Vec::new(),
                     error: None,
+                    discarded: None,
                     ..undone.clone()
                 })
             })?;
