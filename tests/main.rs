@@ -8,6 +8,7 @@ mod crash;
 mod doctor;
 mod examples;
 mod fuzz;
+mod growth;
 mod guests;
 mod handbook;
 mod interop;
