@@ -289,7 +289,8 @@ impl Workshop {
             added: (self.options.clock.now(), self.options.operator.clone()),
         };
         let bound = self.catalog.read(|v| v.transform(&row.name, &row.version))?;
-        if bound.is_none() {
+        // The same bytes again put back what is gone.
+        if bound.as_ref().is_none_or(|b| b.digest == row.digest) {
             self.store.put(&component_path(row.digest), &bytes)?;
         }
         self.catalog.record(|r| match r.view().transform(&row.name, &row.version)? {

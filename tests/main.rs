@@ -5,6 +5,8 @@ mod cases;
 mod command;
 mod contract;
 mod crash;
+#[cfg(unix)]
+mod disk;
 mod doctor;
 mod examples;
 mod fuzz;

@@ -4,7 +4,7 @@
 use super::Applied;
 use crate::{
     access::AccessError,
-    catalog::{CatalogError, Dropped, Removed},
+    catalog::{self, CatalogError, Dropped, Removed},
     check::CheckError,
     config::{ConfigError, TransformRef, Unknown},
     datafile::DataFileError,
@@ -284,7 +284,7 @@ impl Error {
                 Some(format!("choose a window that begins with {next}; what is published stays as it is"))
             }
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
-            Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
+            Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned).or_else(|| self.folder_hint()),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
             Error::Rejected { run, .. } => Some(format!(
@@ -305,7 +305,7 @@ impl Error {
             Error::Publish(PublishError::Discarded { run, .. }) => {
                 Some(format!("its rows are gone, and have to be computed again; `restitch show {run}` says what was asked"))
             }
-            Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
+            Error::Publish(PublishError::Tampered { path, .. }) => missing_hint(path),
             Error::Ingest(IngestError::Conflict { .. }) => text("ingest again; what is landed already will be recognised"),
             Error::Ingest(IngestError::Changed { .. }) => text("ingest the file when its writer is done"),
             Error::Ingest(IngestError::TooManyRejects { first, .. }) => {
@@ -337,6 +337,36 @@ impl Error {
             Error::Reparse(e) => reparse_hint(e),
             _ => self.removal_hint(),
         }
+    }
+
+    /// The way out where the folder or the disk refuses.
+    fn folder_hint(&self) -> Option<String> {
+        use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        if let Error::Store(e) | Error::Publish(PublishError::Store(e)) = self
+            && e.source.kind() == NotFound
+        {
+            return missing_hint(&e.path.to_string_lossy());
+        }
+        if let Error::Query(QueryError::Io { source, .. }) = self
+            && (source.kind() == NotFound || source.to_string().contains("No such file"))
+        {
+            return missing_hint(&source.to_string());
+        }
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(e) = cause {
+            match catalog::met(e).or_else(|| Some(e.downcast_ref::<io::Error>()?.kind())) {
+                Some(PermissionDenied | ReadOnlyFilesystem) => {
+                    return Some("let the user who runs restitch write into the warehouse: every command does, also one that only reads".into());
+                }
+                Some(StorageFull | QuotaExceeded | FileTooLarge) => {
+                    return Some(
+                        "make room (`restitch gc --dry-run` shows what could go), and give the command again; what is published stands".into(),
+                    );
+                }
+                _ => cause = e.source(),
+            }
+        }
+        None
     }
 
     /// The way out where something was removed on purpose, or is hidden on purpose.
@@ -371,8 +401,25 @@ impl Error {
                 readers => format!("payload_readers of [source.{source_name}]: {}", readers.join(", ")),
             }),
             Error::Publish(PublishError::Removed { .. }) => text("roll back to a later version, or compute the partition again: `restitch backfill`"),
-            _ => None,
+            Error::Damaged { path, .. } => missing_hint(path),
+            Error::Ingest(IngestError::Decode(_)) => None,
+            _ => self.folder_hint(),
         }
+    }
+}
+
+/// The way out where a file of the warehouse is gone, or not what was recorded.
+fn missing_hint(path: &str) -> Option<String> {
+    let text = |s: &str| Some(s.to_owned());
+    match path {
+        p if p.contains("staging/") => text("nothing was published; discard the run, and run again"),
+        p if p.contains("transforms/") => {
+            text("`restitch transform add` of the same component puts it back where it is gone; a damaged one is to be removed first")
+        }
+        p if p.contains("data/main/") => {
+            text("nothing was changed; bring the file back from a backup (`restitch doctor` names every file that is gone or damaged)")
+        }
+        _ => None,
     }
 }
 
