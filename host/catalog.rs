@@ -33,6 +33,21 @@ use std::time::Duration;
 /// A value of one of our own tables.
 pub use rusqlite::types::Value as SqlValue;
 
+/// Returns what SQLite met, in the words of the system, if an error is one of SQLite's and it met a folder that may not be written, or a full disk.
+pub fn met(e: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    use rusqlite::{
+        ErrorCode::{CannotOpen, DiskFull, PermissionDenied, ReadOnly},
+        ffi::{SQLITE_IOERR_SHMMAP, SQLITE_IOERR_SHMSIZE, SQLITE_IOERR_WRITE},
+    };
+    let met = e.downcast_ref::<rusqlite::Error>()?.sqlite_error()?;
+    match (met.code, met.extended_code) {
+        (ReadOnly | PermissionDenied | CannotOpen, _) => Some(std::io::ErrorKind::PermissionDenied),
+        // Beside its file SQLite needs room for an index of its log, and says so in other words.
+        (DiskFull, _) | (_, SQLITE_IOERR_WRITE | SQLITE_IOERR_SHMSIZE | SQLITE_IOERR_SHMMAP) => Some(std::io::ErrorKind::StorageFull),
+        _ => None,
+    }
+}
+
 /// A catalog that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
@@ -77,6 +92,14 @@ pub enum CatalogError {
         table: String,
         /// What it did.
         what: &'static str,
+    },
+    /// Another tool gave a column another name, or the name of a column to another: files say which by the column's id, and we find columns by name.
+    #[error("column {column} of table {table} is not what its files call {column}: another tool renamed it, or dropped one of that name")]
+    Renamed {
+        /// The table.
+        table: String,
+        /// The column, by its name now.
+        column: String,
     },
     /// Files that were live when we looked are not any more.
     #[error("files of table {table} changed while they were being replaced")]

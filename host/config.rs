@@ -26,6 +26,8 @@ pub struct Project {
     pub warehouse: String,
     /// Versions of each published partition that `gc` leaves; without a number all.
     pub keep_versions: Option<u64>,
+    /// How long after it was computed, or last approved, a staged or rejected run keeps its rows; then `gc` discards it.
+    pub staged_keep: Span,
     /// Feeds of raw records, by name, in the order of the file.
     pub sources: IndexMap<String, Source>,
     /// Derived tables, by name, in the order of the file.

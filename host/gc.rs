@@ -1,13 +1,14 @@
-//! What nobody needs any more: old versions of published partitions, raw past its retention, and the snapshots with them.
+//! What nobody needs any more: old versions of published partitions, raw past its retention, the snapshots with them, and runs that waited for too long.
 //! Never judges by the age of a file and never takes what a run still needs; says what goes before it goes.
 //! After `publish`. The catalog lets go first, then the bytes go; what a death leaves, the next collection ends.
 
 use crate::{
-    catalog::{Catalog, CatalogError, Dropped, Holder, RawFile, RemovedFile, Slot, Version, View},
+    catalog::{Catalog, CatalogError, Dropped, Holder, RawFile, RemovedFile, Slot, StateWrite, Version, View, is_pending},
     config::{Project, Source},
     id::{RunId, SnapshotId},
+    manifest::{Discarded, Manifest},
     moves,
-    store::{GATE, Store, StoreError},
+    store::{Claim, GATE, Store, StoreError, staging},
     time::{EventTime, IngestTime},
     window::{Calendar, Grain},
 };
@@ -32,12 +33,35 @@ pub enum GcError {
 pub struct Garbage {
     /// Files to be removed: versions by dataset and partition, then raw and rejects by source.
     pub files: Vec<RemovedFile>,
+    /// Staged and rejected runs whose time is over: their rows go, their manifests stay.
+    pub staged: Vec<StagedRun>,
     /// Snapshots that would miss one of them.
     pub expired: Vec<SnapshotId>,
     /// Files of an earlier collection whose bytes may still be there: id, path, size.
     pub left: Vec<(i64, String, i64)>,
     /// What is old enough and stays all the same.
     pub kept: Vec<Kept>,
+}
+
+/// A run that waits for `publish` or `discard`, or was rejected, and has done so for too long.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StagedRun {
+    /// The run.
+    pub run: RunId,
+    /// Its dataset.
+    pub dataset: String,
+    /// staged or rejected.
+    pub status: &'static str,
+    /// When it was computed, or last approved.
+    pub since: IngestTime,
+    /// Its files.
+    pub files: u64,
+    /// Their rows.
+    pub rows: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// The rule: `staged_keep = 30d`.
+    pub rule: String,
 }
 
 /// Something that is old enough and stays.
@@ -65,17 +89,21 @@ pub struct Collected {
 impl Garbage {
     /// Returns whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.left.is_empty()
+        self.files.is_empty() && self.staged.is_empty() && self.left.is_empty()
     }
 }
 
-/// Returns what could go: of each partition the versions before the last `keep` (none, without a number), and raw by the sources' retention.
+/// Returns what could go: of each partition the versions before the last `keep` (none, without a number), raw by the sources' retention, and staged
+/// and rejected runs by `staged_keep`.
 ///
 /// # Errors
 /// The catalog cannot be read.
-pub fn look(view: &View, at: SnapshotId, project: &Project, keep: Option<u64>) -> Result<Garbage, CatalogError> {
+pub fn look(view: &View, at: SnapshotId, project: &Project, keep: Option<u64>, now: IngestTime) -> Result<Garbage, CatalogError> {
     let mut garbage = Garbage { left: view.unremoved()?, ..Garbage::default() };
-    let holders = view.holders()?;
+    let mut holders = view.holders()?;
+    garbage.staged = old_staged(&holders, project, now);
+    // What goes holds nothing any more.
+    holders.retain(|h| !garbage.staged.iter().any(|s| s.run == h.manifest.run));
     let mut ranges: Vec<(SnapshotId, SnapshotId)> = Vec::new();
     if let Some(keep) = keep {
         old_versions(view, at, &holders, keep.max(1), &mut garbage, &mut ranges)?;
@@ -88,6 +116,39 @@ pub fn look(view: &View, at: SnapshotId, project: &Project, keep: Option<u64>) -
         garbage.expired = view.snapshots(at)?.into_iter().filter(|s| ranges.iter().any(|(b, e)| b <= s && s < e)).collect();
     }
     Ok(garbage)
+}
+
+/// Finds runs whose staged rows have waited for too long.
+fn old_staged(holders: &[Holder], project: &Project, now: IngestTime) -> Vec<StagedRun> {
+    let border = project.staged_keep.before(EventTime(now.0), chrono_tz::Tz::UTC).0;
+    let mut staged = Vec::new();
+    for h in holders.iter().filter(|h| !h.is_running()) {
+        let Some(since) = h.finished.filter(|t| t.0 < border) else { continue };
+        let m = &h.manifest;
+        let files = || m.partitions.iter().filter(|p| !p.kept).flat_map(|p| &p.files);
+        staged.push(StagedRun {
+            run: m.run,
+            dataset: m.recipe.dataset.clone(),
+            status: m.status.name(),
+            since,
+            files: files().count() as u64,
+            rows: files().map(|f| f.rows).sum(),
+            bytes: files().map(|f| f.bytes).sum(),
+            rule: format!("staged_keep = {}", project.staged_keep),
+        });
+    }
+    staged
+}
+
+/// Writes down that staged runs are thrown away. Their folders go afterwards: what a death leaves of them, `recover` removes.
+fn discard(write: &impl StateWrite, view: &View, staged: &[StagedRun], operator: &str, now: IngestTime) -> Result<(), GcError> {
+    for s in staged {
+        let row = view.run(s.run)?.filter(|r| is_pending(&r.manifest)).ok_or(GcError::Changed)?;
+        let mut manifest = Manifest { partitions: view.run_partitions(s.run)?, checks: view.checks(s.run)?, ..row.manifest };
+        manifest.discard(Discarded { operator: operator.into(), at_us: now.0, rule: Some(s.rule.clone()) });
+        write.put_run(&manifest, Some(now))?;
+    }
+    Ok(())
 }
 
 /// Finds versions of published partitions that `keep` leaves out.
@@ -352,13 +413,23 @@ pub fn collect(
     let _turn = store.lock("gc")?;
     let mut snapshot = None;
     let mut garbage = shown.clone();
+    // Whoever publishes, approves or discards one of them at this moment has it.
+    let claims = claims(store, &shown.staged)?;
+    if shown.files.is_empty() && !shown.staged.is_empty() {
+        catalog.record(|r| {
+            if old_staged(&r.view().holders()?, project, now) != shown.staged {
+                return Err(GcError::Changed);
+            }
+            discard(r, &r.view(), &shown.staged, operator, now)
+        })?;
+    }
     if !shown.files.is_empty() {
         let message = format!("gc removes {} file(s)", shown.files.len());
         let (made, found) = catalog.commit(now, operator, &message, |commit| {
             let base = commit.base();
-            let found = look(&commit.view(), base, project, keep)?;
+            let found = look(&commit.view(), base, project, keep, now)?;
             // An ingest came whose moves are not known yet: a partition that lost a record may want its raw.
-            if found.files != shown.files || moves_behind(&commit.view(), base, project)? {
+            if found.files != shown.files || found.staged != shown.staged || moves_behind(&commit.view(), base, project)? {
                 return Err(GcError::Changed);
             }
             for source in project.sources.values() {
@@ -371,12 +442,23 @@ pub fn collect(
                 }
             }
             commit.retire(&found.files, &found.expired, now, operator)?;
+            discard(commit, &commit.view(), &found.staged, operator, now)?;
             Ok::<_, GcError>(found)
         })?;
         (snapshot, garbage) = (Some(made), found);
     }
+    for s in &garbage.staged {
+        store.remove_dir(&staging(&s.run.to_string()))?;
+    }
+    drop(claims);
     let waiting = remove_bytes(store, catalog)?;
     Ok(Collected { garbage, snapshot, waiting })
+}
+
+/// Takes the folders of these runs.
+fn claims(store: &Store, staged: &[StagedRun]) -> Result<Vec<Claim>, GcError> {
+    let _gate = store.lock(GATE)?;
+    staged.iter().map(|s| store.claim(&s.run.to_string())?.ok_or(GcError::Changed)).collect()
 }
 
 /// Returns whether records of a source that is followed have landed that were not looked at for moves.

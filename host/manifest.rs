@@ -5,7 +5,7 @@ use crate::{
     access::Approval,
     config::{Dataset, Dedup, Limits, MaxRejects, Source},
     id::{Digest, RunId, SnapshotId},
-    time::EventTime,
+    time::{EventTime, format_us},
     window::{Calendar, Grain, Window},
 };
 use chrono_tz::Tz;
@@ -295,7 +295,7 @@ pub struct Manifest {
     pub operator: String,
     /// Why, in the operator's words.
     pub reason: Option<String>,
-    /// Start and end as they were typed; none, if the window was left open.
+    /// Start and end as they were typed; none, if the window was left open. For a rollback of some partitions: their names, or the window.
     #[serde(default)]
     pub asked: Vec<String>,
     /// The window, resolved: its first instant, and the first after it.
@@ -341,6 +341,9 @@ pub struct Manifest {
     pub log: Vec<String>,
     /// What ended it.
     pub error: Option<String>,
+    /// Who threw its staged rows away, and when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discarded: Option<Discarded>,
     /// For a reparse, what it read and changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reparse: Option<ReparseRecord>,
@@ -350,6 +353,37 @@ pub struct Manifest {
     /// The dataset's other partitions, compared before and after the swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<OthersRecord>,
+}
+
+impl Manifest {
+    /// Says that its staged rows are thrown away.
+    pub fn discard(&mut self, discarded: Discarded) {
+        self.status = Status::Discarded;
+        self.partitions.iter_mut().for_each(|p| p.files.clear());
+        self.discarded = Some(discarded);
+    }
+}
+
+/// How staged rows came to be thrown away.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Discarded {
+    /// Who did it: by `discard`, or by `gc`.
+    pub operator: String,
+    /// When, in UTC microseconds.
+    pub at_us: i64,
+    /// For `gc` the rule: `staged_keep = 30d`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+}
+
+impl std::fmt::Display for Discarded {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let (at, operator) = (format_us(self.at_us), &self.operator);
+        match &self.rule {
+            Some(rule) => write!(f, "on {at} by gc ({rule}, {operator})"),
+            None => write!(f, "on {at} by {operator}"),
+        }
+    }
 }
 
 /// Published rows of one partition that a run read and put its own among.

@@ -14,6 +14,7 @@ mod modes;
 mod outdated;
 mod prove;
 mod reparse;
+mod rollback;
 mod run;
 mod steady;
 mod why;
@@ -26,6 +27,7 @@ pub use error::{Error, ErrorKind};
 pub use outdated::{DatasetVersions, MadeBy};
 pub use prove::{LateProof, OthersProof, PartitionProof, Proof, Replayed};
 pub use reparse::ReparseRequest;
+pub use rollback::{RollbackRequest, RolledBack};
 pub use run::{RunRequest, RunResult};
 pub use steady::{Candidate, Trial, TrialRequest, Trials};
 pub use why::Why;
@@ -38,14 +40,14 @@ use crate::{
     gc::{self, Collected, Garbage},
     id::{Digest, RunId, SnapshotId},
     ingest::{self, Ingested},
-    manifest::{Kind, Manifest, Mode, Recipe, Status, Write, WriteMode},
+    manifest::{Discarded, Kind, Manifest, WriteMode},
     moves,
     plan::{Facts, Plan, Request, Staleness, plan, stale},
     publish,
     query::{FileTable, QueryError, Rows, Session, StateValue},
     recover,
     schema::envelope,
-    store::{self, GATE, Store, staging},
+    store::{self, Store, staging},
     time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
@@ -287,7 +289,8 @@ impl Workshop {
             added: (self.options.clock.now(), self.options.operator.clone()),
         };
         let bound = self.catalog.read(|v| v.transform(&row.name, &row.version))?;
-        if bound.is_none() {
+        // The same bytes again put back what is gone.
+        if bound.as_ref().is_none_or(|b| b.digest == row.digest) {
             self.store.put(&component_path(row.digest), &bytes)?;
         }
         self.catalog.record(|r| match r.view().transform(&row.name, &row.version)? {
@@ -446,80 +449,17 @@ impl Workshop {
         let _claim = self.claim(&run.to_string())?.ok_or(publish::PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
         if !crate::catalog::is_pending(&manifest) {
-            return Err(publish::PublishError::Status { run, status: manifest.status.name(), wanted: "staged or rejected" }.into());
+            return Err(publish::PublishError::status(&manifest, "staged or rejected").into());
         }
-        manifest.status = Status::Discarded;
-        manifest.partitions.iter_mut().for_each(|p| p.files.clear());
         let now = self.options.clock.now();
+        manifest.discard(Discarded { operator: self.options.operator.clone(), at_us: now.0, rule: None });
         self.catalog.record(|r| crate::catalog::StateWrite::put_run(r, &manifest, Some(now)))?;
         self.store.remove_dir(&staging(&run.to_string()))?;
         Ok(manifest)
     }
 
-    /// Restores what was before a run.
-    ///
-    /// # Errors
-    /// See [`publish::rollback`].
-    pub fn rollback(&mut self, run: RunId, force: bool, reason: Option<String>) -> Result<Manifest, Error> {
-        let ShownRun { row, raw_gone } = self.show(run)?;
-        let undone = row.manifest;
-        if undone.kind == Kind::Reparse {
-            return Err(Error::NotUndoable { run });
-        }
-        self.admit_rollback(&undone)?;
-        let first = undone.partitions.iter().find(|p| p.prior_run.is_none());
-        if let (false, Some(p), Some(gone)) = (force, first, raw_gone) {
-            let message = format!("nothing stood in {} before {run}, and it could not be computed again: {gone}", p.partition);
-            return Err(Error::Usage { message, hint: Some("--force takes its rows away all the same".into()) });
-        }
-        let now = self.options.clock.now();
-        let operator = self.options.operator.clone();
-        let versions = self.versions(&undone.recipe.limits)?;
-        // It computes nothing: how the undone run chose and wrote its rows is not its own.
-        let recipe = Recipe { filter: None, write: Write::Overwrite, ..undone.recipe.clone() };
-        let store = self.store.clone();
-        let rolled = publish::rollback(&self.store, &mut self.catalog, &undone, force, now, |catalog, partitions| {
-            let _gate = store.lock(GATE)?;
-            let manifest = catalog.record(|r| {
-                let base = r.view().latest()?;
-                r.new_run(now, |id| Manifest {
-                    run: id,
-                    kind: Kind::Rollback,
-                    status: Status::Running,
-                    mode: Mode::Overwrite,
-                    asked: Vec::new(),
-                    only: None,
-                    recipe,
-                    versions,
-                    operator,
-                    reason,
-                    of_run: Some(run),
-                    plan_digest: None,
-                    bases: Vec::new(),
-                    others: None,
-                    base_snapshot: base,
-                    published_snapshot: None,
-                    inputs: Vec::new(),
-                    partitions,
-                    checks: Vec::new(),
-                    checksum: None,
-                    timings: Default::default(),
-                    grants: Vec::new(),
-                    approval: None,
-                    gaps: Vec::new(),
-                    log: Vec::new(),
-                    error: None,
-                    ..undone.clone()
-                })
-            })?;
-            let claim = store.claim(&manifest.run.to_string())?.ok_or(publish::PublishError::Busy { run: manifest.run })?;
-            Ok((manifest, claim))
-        })?;
-        Ok(rolled)
-    }
-
-    /// Returns what `gc` would remove: of each partition the versions before the last `keep` (without a number as restitch.toml says), and raw
-    /// past its retention.
+    /// Returns what `gc` would remove: of each partition the versions before the last `keep` (without a number as restitch.toml says), raw
+    /// past its retention, and staged or rejected runs past `staged_keep`.
     ///
     /// # Errors
     /// The catalog or a raw file cannot be read.
@@ -531,7 +471,8 @@ impl Workshop {
             moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
         }
         let keep = keep.or(self.project.keep_versions);
-        Ok(self.catalog.read(|v| gc::look(&v, v.latest()?, &self.project, keep))?)
+        let now = self.options.clock.now();
+        Ok(self.catalog.read(|v| gc::look(&v, v.latest()?, &self.project, keep, now))?)
     }
 
     /// Removes what was shown.

@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
-    manifest::{FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
+    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
     recover,
     schema::{Field, PARTITION},
     store::{Claim, Store, StoreError, spread, staging},
@@ -58,6 +58,14 @@ pub enum PublishError {
         /// What it would have to be.
         wanted: &'static str,
     },
+    /// Its staged rows were thrown away.
+    #[error("run {run} was discarded {discarded}")]
+    Discarded {
+        /// The run.
+        run: RunId,
+        /// Who did it, when, and by what rule.
+        discarded: Discarded,
+    },
     /// Later runs have replaced what the rollback would undo.
     #[error("{} of the partitions of {run} were replaced by later runs: {}", later.len(), later.join(", "))]
     Replaced {
@@ -96,6 +104,16 @@ pub enum PublishError {
         /// What is missing.
         what: String,
     },
+}
+
+impl PublishError {
+    /// Returns what to say of a run that is not in the state that is `wanted`.
+    pub fn status(m: &Manifest, wanted: &'static str) -> PublishError {
+        match m.discarded.clone().filter(|_| m.status == Status::Discarded) {
+            Some(discarded) => PublishError::Discarded { run: m.run, discarded },
+            None => PublishError::Status { run: m.run, status: m.status.name(), wanted },
+        }
+    }
 }
 
 /// Swaps the partitions of a checked run in, and completes its manifest.
@@ -309,7 +327,7 @@ struct Prior {
     files: Vec<LiveFile>,
 }
 
-/// Restores what was before `undone` in all its partitions, as a new snapshot and a run of its own.
+/// Restores what was before `undone` in the partitions that its manifest names here, as a new snapshot and a run of its own.
 /// `new_run` gives the rollback's manifest once its partitions are known.
 ///
 /// # Errors
@@ -379,7 +397,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
     let (mut priors, mut later) = (Vec::new(), Vec::new());
     let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<(SnapshotId, Digest)>)> = HashMap::new();
-    for p in view.run_partitions(undone.run)? {
+    for p in &undone.partitions {
         let stands = view.published_at(dataset, EventTime(p.start_us))?;
         match stands.as_ref() {
             Some(s) if s.run == undone.run => {}

@@ -38,7 +38,7 @@ pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<
     let (intents, running) = catalog.read(|v| Ok::<_, CatalogError>((v.intents()?, v.running()?)))?;
     let mut owners: BTreeSet<String> = intents.into_iter().map(|(owner, _)| owner).collect();
     owners.extend(running.iter().map(|r| r.to_string()));
-    owners.extend(store.list("staging")?.into_iter().filter(|n| !n.ends_with(".lock")));
+    owners.extend(store.list("staging")?.into_iter().filter(|n| is_owner(n)));
     for owner in owners {
         let Some(claim) = store.claim(&owner)? else { continue };
         // Only now: what was read before the claim may have been finished in between.
@@ -69,6 +69,11 @@ pub fn recover(store: &Store, catalog: &mut Catalog, now: IngestTime) -> Result<
         drop(claim);
     }
     Ok(findings)
+}
+
+/// Returns whether a name in staging is that of somebody who works there. What else lies there is not ours: a file system's `lost+found`, a file of a file manager.
+fn is_owner(name: &str) -> bool {
+    ["ingest-", "query-", "verify-"].iter().any(|kind| name.starts_with(kind)) || name.parse::<RunId>().is_ok_and(|run| run.to_string() == name)
 }
 
 /// Removes the files that `owner` moved into place without a commit that refers to them. Returns how many.

@@ -153,3 +153,28 @@ fn frozen_is_frozen_for_everybody() {
     assert_eq!(go(&lab, "ana", "run daily").1["partitions"].as_array().map_or(0, Vec::len), 0);
     assert_ne!(published(&lab), before, "the 20th is not frozen");
 }
+
+/// A rollback of some partitions is asked for those, and for no others.
+#[test]
+fn old_and_frozen_partitions_are_in_the_way_of_their_own_rollback_alone() {
+    let lab = lab("");
+    let days = ["2026-05-01", "2026-05-18", "2026-05-19", "2026-05-20"];
+    std::fs::write(lab.path("a.jsonl"), days.map(|d| order(d, &format!("{d}T09:00:00Z"), "A", "1")).concat()).unwrap();
+    assert_eq!((go(&lab, "nightly", "ingest orders a.jsonl").0, go(&lab, "nightly", "run daily").0), (0, 0));
+    // The first day is final: to undo it takes one whose word counts.
+    for words in ["rollback r1", "rollback r1 --partition 2026-05-01", "rollback r1 --start 2026-05-01 --end 2026-05-19"] {
+        let (code, object) = go(&lab, "nightly", words);
+        assert!(code == 5 && message(&object).contains("nightly"), "{words}: {object:#}");
+    }
+    let (code, object) = go(&lab, "nightly", "rollback r1 --partition 2026-05-20");
+    assert_eq!((code, &object["left"]), (0, &Value::from(3)), "{object:#}");
+    let rules = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), rules.replace("[access]", "[access]\nfrozen_before = \"2026-05-19\"")).unwrap();
+    for words in ["rollback r1", "rollback r1 --partition 2026-05-18 --partition 2026-05-19"] {
+        let (code, object) = go(&lab, "ana", words);
+        assert!(code == 5 && message(&object).contains("2026-05-"), "{words}: {object:#}");
+    }
+    assert_eq!(go(&lab, "ana", "rollback r1 --start 2026-05-19").0, 0);
+    let (_, stands) = go(&lab, "ana", "status daily");
+    assert_eq!(stands.pointer("/datasets/0/partitions").and_then(Value::as_array).map(Vec::len), Some(2), "{stands:#}");
+}

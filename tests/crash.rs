@@ -4,7 +4,7 @@
 use crate::support::{Lab, ORDERS, copy, order};
 use restitch::{
     manifest::{Kind, Mode},
-    pipeline::{Error, ReparseRequest, RunRequest},
+    pipeline::{Error, ReparseRequest, RollbackRequest, RunRequest},
     store::Faults,
 };
 use std::{
@@ -126,6 +126,14 @@ fn a_merge_that_dies_anywhere_publishes_all_or_nothing() {
 #[test]
 fn a_rollback_that_dies_anywhere_restores_all_or_nothing() {
     dies_at_every_step(|lab| lab.open().rollback(restitch::id::RunId(1), false, None).map(drop));
+}
+
+#[test]
+fn a_rollback_of_one_partition_that_dies_anywhere_restores_it_or_nothing() {
+    let (window, force, run) = (Some(("2026-05-02".into(), "2026-05-02".into())), false, restitch::id::RunId(1));
+    let request = RollbackRequest { run, partitions: Vec::new(), window, force, reason: None };
+    let steps = dies_at_every_step(|lab| lab.open().roll_back(&request).map(drop));
+    assert!(steps >= 3, "{steps}");
 }
 
 #[test]

@@ -5,10 +5,14 @@ mod cases;
 mod command;
 mod contract;
 mod crash;
+#[cfg(unix)]
+mod disk;
 mod doctor;
 mod examples;
 mod fuzz;
+mod growth;
 mod guests;
+mod handbook;
 mod interop;
 #[cfg(unix)]
 mod killed;
@@ -25,6 +29,7 @@ mod quarantine;
 mod reparse;
 mod retention;
 mod rivals;
+mod rollbacks;
 mod saved_plans;
 mod support;
 mod tidy;

@@ -133,7 +133,7 @@ fn a_version_that_no_snapshot_shows_is_held_and_comes_back() {
     assert_eq!(done.garbage.files.len(), 2, "{:?}", done.garbage.files);
     assert!(done.garbage.expired.contains(&third.published_snapshot.unwrap()) && done.garbage.expired.contains(&first.published_snapshot.unwrap()));
     assert!(!done.garbage.expired.contains(&other2.published_snapshot.unwrap()));
-    assert_eq!(lab.rows("select count(*) from restitch_hold"), ["1"]);
+    assert_eq!(lab.rows("select count(*) from restitch_hold where gone = 0"), ["1"]);
     let latest = lab.rows("select max(snapshot_id) from ducklake_snapshot")[0].clone();
     let others = lab.rows(&format!("select snapshot_id from ducklake_snapshot where snapshot_id < {latest} order by 1"));
     lake(["expire", &lab.catalog(), "--versions", &others.join(",")]);
@@ -200,7 +200,8 @@ fn gc_that_dies_anywhere_can_be_run_again() {
         gc(&lab, Some(1));
         assert_eq!((lab.published(), lab.rows("select count(*) from raw_orders")), (seen, vec!["3".to_owned()]), "step {steps}");
         assert!(garbage(&lab, Some(1)).is_empty());
-        let referred = lake(["sql", &lab.catalog(), "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file"]);
+        let there = "SELECT path FROM __ducklake_metadata_lake.ducklake_data_file WHERE data_file_id NOT IN (SELECT data_file_id FROM __ducklake_metadata_lake.restitch_hold WHERE gone = 1)";
+        let referred = lake(["sql", &lab.catalog(), there]);
         let referred: BTreeSet<String> = referred.iter().map(|r| r["path"].as_str().unwrap().rsplit('/').next().unwrap().to_owned()).collect();
         assert_eq!(files(&lab.path("warehouse/data")), referred, "step {steps}");
         assert_eq!(
@@ -586,4 +587,185 @@ fn a_merge_of_raw_that_was_read_again_is_of_its_ingests() {
     let merged = lab.rows("select first_snapshot, last_snapshot from restitch_removed where kind = 'raw' and path like '%/ducklake-%'");
     assert_eq!(merged, ["1 2"]);
     assert!(lab.try_go(Lab::request(Kind::Backfill, Some(("2026-03-01", "2026-03-01")))).is_err());
+}
+
+/// Staged on 1 May, rejected on 2 May, staged on 20 May; one partition with two versions, of which the staged ones were compared with the second.
+fn staged_runs() -> (Lab, [RunId; 3]) {
+    let mut lab = Lab::new(ORDERS);
+    lab.now = "2026-05-01T12:00:00Z";
+    lab.land("1.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "1"));
+    lab.backfill(DAY, DAY);
+    lab.land("2.jsonl", order("e2", "2026-05-01T09:00:00Z", "A", "2"));
+    lab.backfill(DAY, DAY);
+    let stage = |lab: &Lab| lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some((DAY, DAY))) }).manifest.unwrap().run;
+    let first = stage(&lab);
+    lab.now = "2026-05-02T12:00:00Z";
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), toml.replace("{ kind = \"row_count\", min = 0 }", "{ kind = \"row_count\", min = 9 }")).unwrap();
+    let e = lab.try_go(Lab::request(Kind::Backfill, Some((DAY, DAY)))).unwrap_err();
+    let Error::Rejected { run: rejected, .. } = e else { panic!("{e}") };
+    std::fs::write(lab.path("restitch.toml"), toml).unwrap();
+    lab.now = "2026-05-20T12:00:00Z";
+    lab.land("3.jsonl", order("e3", "2026-05-01T09:00:00Z", "A", "3"));
+    lab.backfill(DAY, DAY);
+    let young = stage(&lab);
+    lab.now = "2026-06-01T12:00:00Z";
+    (lab, [first, rejected, young])
+}
+
+/// What was staged and forgotten goes by gc, is shown first, and holds nothing any more; its manifest says who and why, and what is young stays.
+#[test]
+fn staged_and_rejected_runs_go_after_thirty_days() {
+    let (mut lab, [first, rejected, young]) = staged_runs();
+    lab.now = "2026-05-31T12:00:00Z";
+    assert!(garbage(&lab, None).is_empty(), "thirty days are not over");
+    let kept = garbage(&lab, Some(1)).kept;
+    assert!(kept.iter().any(|k| k.why == format!("{rejected} was compared with it")), "{kept:?}");
+    lab.now = "2026-06-01T12:00:00Z";
+    let shown = garbage(&lab, None);
+    assert_eq!(shown.staged.iter().map(|s| (s.run, s.status, s.files, s.rows)).collect::<Vec<_>>(), [(first, "staged", 1, 1)]);
+    lab.now = "2026-06-02T12:00:00Z";
+    let shown = garbage(&lab, Some(1));
+    assert_eq!(shown.staged.iter().map(|s| (s.run, s.status)).collect::<Vec<_>>(), [(first, "staged"), (rejected, "rejected")]);
+    assert!(shown.staged.iter().all(|s| s.rule == "staged_keep = 30d" && s.bytes > 0), "{shown:?}");
+    let before = (lab.published(), lab.rows("select count(*) from restitch_check"));
+    let done = lab.open().collect(Some(1), &shown).unwrap();
+    assert_eq!(done.garbage.files.len(), 2, "what they were compared with goes at once");
+    assert_eq!((lab.published(), lab.rows("select count(*) from restitch_check")), before);
+    let folders = |run: RunId| lab.path(&format!("warehouse/staging/{run}")).exists();
+    assert_eq!([first, rejected, young].map(folders), [false, false, true]);
+    for run in [first, rejected] {
+        let m = lab.open().show(run).unwrap().row.manifest;
+        assert_eq!((m.status.name(), m.partitions[0].rows, m.partitions[0].files.len()), ("discarded", 1, 0));
+        assert_eq!(m.discarded.unwrap().to_string(), "on 2026-06-02T12:00:00Z by gc (staged_keep = 30d, tester)");
+        for e in [lab.open().publish(run).unwrap_err(), lab.open().discard(run).unwrap_err(), lab.open().diff_run(run, 1).unwrap_err()] {
+            assert_eq!(e.to_string(), format!("run {run} was discarded on 2026-06-02T12:00:00Z by gc (staged_keep = 30d, tester)"));
+            assert!(e.kind() == ErrorKind::Usage && e.hint().unwrap().contains(&format!("`restitch show {run}`")));
+        }
+    }
+    assert!(lab.open().doctor(false).unwrap().healthy() && lab.replay(first).is_ok(), "what determined it is on record");
+    lab.open().publish(young).unwrap();
+    // By hand: the same is on record, without a rule.
+    let (lab, [first, ..]) = staged_runs();
+    lab.open().discard(first).unwrap();
+    assert_eq!(lab.open().publish(first).unwrap_err().to_string(), format!("run {first} was discarded on 2026-06-01T12:00:00Z by tester"));
+}
+
+#[test]
+fn how_long_staged_runs_stay_is_declared_and_shown_before_they_go() {
+    let (lab, [first, rejected, young]) = staged_runs();
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    let keep = |text: &str| {
+        std::fs::write(lab.path("restitch.toml"), toml.replace("path = \"warehouse\"", &format!("path = \"warehouse\"\nstaged_keep = {text}")))
+    };
+    keep("\"soon\"").unwrap();
+    assert!(lab.try_open().err().unwrap().to_string().contains("is not a duration (like 30d)"), "{}", lab.try_open().err().unwrap());
+    keep("\"400d\"").unwrap();
+    assert!(garbage(&lab, None).is_empty());
+    keep("\"72h\"").unwrap();
+    let restitch = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+        let out = command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now, "--operator", "lea"]).args(words).output().unwrap();
+        (out.status.code(), String::from_utf8(out.stdout).unwrap())
+    };
+    let (code, text) = restitch(&["gc", "--dry-run"]);
+    assert!(code == Some(0) && text.contains(&format!("{first} of daily, staged since 2026-05-01T12:00:00Z")), "{text}");
+    assert!(text.contains("staged_keep = 3d") && text.ends_with("Nothing was removed: a dry run.\n"), "{text}");
+    assert_eq!(restitch(&["gc"]).0, Some(2), "nobody said yes");
+    assert_eq!(lab.open().show(first).unwrap().row.manifest.status.name(), "staged");
+    // Somebody is publishing one of them at this moment.
+    let store = restitch::store::Store::new(lab.path("warehouse"));
+    let claim = store.claim(&rejected.to_string()).unwrap().unwrap();
+    assert_eq!(restitch(&["gc", "--yes"]).0, Some(4));
+    assert_eq!(lab.open().show(first).unwrap().row.manifest.status.name(), "staged", "all or nothing");
+    drop(claim);
+    let (code, text) = restitch(&["gc", "--yes"]);
+    assert!(code == Some(0) && text.contains("Removed 3 files, "), "{text}");
+    assert!(text.contains(&format!("Discarded {first}, {rejected}, {young}: their manifests stay.")), "{text}");
+    assert!(restitch(&["show", &first.to_string()]).1.contains("Discarded    on 2026-06-01T12:00:00Z by gc (staged_keep = 3d, lea)"));
+    assert_eq!(restitch(&["gc", "--yes"]), (Some(0), "Nothing to remove.\n".into()));
+}
+
+#[test]
+fn an_expiry_that_dies_anywhere_is_finished_by_the_next_command() {
+    for keep in [None, Some(1)] {
+        for steps in 0..100 {
+            let (mut lab, [first, rejected, _]) = staged_runs();
+            lab.now = "2026-06-02T12:00:00Z";
+            let shown = garbage(&lab, keep);
+            let seen = lab.published();
+            lab.faults = Faults::after(steps);
+            let died = catch_unwind(AssertUnwindSafe(|| lab.open().collect(keep, &shown).unwrap())).is_err();
+            lab.faults = Faults::default();
+            let states: BTreeSet<String> =
+                [first, rejected].iter().map(|run| lab.open().show(*run).unwrap().row.manifest.status.name().to_owned()).collect();
+            let all: BTreeSet<String> = ["staged".to_owned(), "rejected".to_owned()].into();
+            assert!(states == all || states == ["discarded".to_owned()].into(), "step {steps}: {states:?}");
+            assert_eq!(lab.published(), seen, "step {steps}");
+            gc(&lab, keep);
+            assert!(garbage(&lab, keep).is_empty() && !lab.path(&format!("warehouse/staging/{first}")).exists(), "step {steps}");
+            assert!(lab.open().doctor(false).unwrap().healthy(), "step {steps}");
+            if !died {
+                assert!(steps >= 3, "{steps}");
+                break;
+            }
+        }
+    }
+}
+
+/// DuckDB with a transaction of before a gc: it asks the catalog for files again at each query, and must not take what is left for all there was.
+#[test]
+fn a_reader_of_before_gc_meets_an_error_and_never_fewer_rows() {
+    let lab = Lab::new(&ORDERS.replace("max_rejects", "raw_keep = \"10d\"\nmax_rejects"));
+    lab.land("old.jsonl", order("o1", "2026-04-01T09:00:00Z", "A", "1"));
+    lab.land("1.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "1") + &order("e2", "2026-05-02T09:00:00Z", "A", "1"));
+    lab.run();
+    lab.backfill(DAY, DAY);
+    let script = r#"
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import duckdb, lake
+def ask(db, sql):
+    try:
+        return db.execute(sql).fetchone()[0]
+    except duckdb.Error as e:
+        return "an error" if "No such file" in str(e) else str(e)
+DAILY, RAW = "SELECT sum(total)::INT FROM daily", "SELECT sum(amount)::INT FROM raw_orders"
+# An error ends a transaction of DuckDB, so each question after the removal has one of its own.
+held = [lake.attach(sys.argv[2]) for _ in range(4)]
+for db in held:
+    db.execute("BEGIN")
+    assert (ask(db, DAILY), ask(db, RAW)) == (3, 3)
+restitch = [sys.argv[3], "-C", sys.argv[4], "--now", sys.argv[5]]
+run = lambda words: subprocess.run(restitch + words.split(), check=True, capture_output=True)
+run("backfill daily --start 2026-05-01 --end 2026-05-01")
+seen = [ask(held[0], DAILY), ask(held[0], RAW)]
+run("gc --keep 1 --yes")
+seen += [ask(held[0], DAILY), ask(held[1], RAW)]
+# Another tool's clean-up goes by what we hold.
+for call in ["ducklake_expire_snapshots('lake', older_than => now())", "ducklake_cleanup_old_files('lake', cleanup_all => true)"]:
+    lake.attach(sys.argv[2], write=True).execute("CALL " + call)
+seen += [ask(held[2], DAILY), ask(held[3], RAW)]
+held[0].execute("ROLLBACK")
+seen += [ask(held[0], DAILY), ask(held[0], RAW)]
+print(seen)
+"#;
+    let out = std::process::Command::new(crate::interop::python())
+        .args(["-B", "-c", script])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop"))
+        .args([lab.catalog().as_str(), env!("CARGO_BIN_EXE_restitch"), &lab.folder.path().display().to_string(), lab.now])
+        .output()
+        .unwrap();
+    let want = "[3, 3, 'an error', 'an error', 'an error', 'an error', 3, 2]\n";
+    assert_eq!(String::from_utf8_lossy(&out.stdout), want, "{}", String::from_utf8_lossy(&out.stderr));
+    // Here nothing of it is seen: neither at a snapshot nor by the doctor, a backup, or the next gc, which takes the rows.
+    let report = lab.open().doctor(false).unwrap();
+    assert!(report.healthy() && report.orphans.is_empty(), "{report:?}");
+    lab.open().backup(&lab.folder.path().join("copy")).unwrap();
+    let held = || lab.rows("select count(*) from restitch_hold where gone = 1");
+    assert_eq!((held(), garbage(&lab, Some(1)).is_empty()), (vec!["3".to_owned()], true));
+    lab.backfill(DAY, DAY);
+    gc(&lab, Some(1));
+    let named = lake(["sql", &lab.catalog(), "SELECT count(*) AS n FROM __ducklake_metadata_lake.ducklake_data_file"])[0]["n"].clone();
+    assert_eq!((held(), named), (vec!["1".to_owned()], 5.into()), "one of gc, three of daily and one of raw that are live");
 }

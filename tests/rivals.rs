@@ -1,5 +1,5 @@
 //! Processes of the real command at once on one warehouse: ingest, repair, backfill, rollback, gc, and a reader in between.
-//! Every order of them has to leave what the records say. `RESTITCH_RIVAL_ROUNDS` makes each rival go on for longer.
+//! DuckDB is among them. Every order of them has to leave what the records say. `RESTITCH_RIVAL_ROUNDS` makes each rival go on for longer.
 
 use crate::support::{Lab, ORDERS, order};
 use restitch::{
@@ -166,4 +166,142 @@ fn different_partitions_do_not_disturb_each_other() {
         let want: Vec<String> = PAIRS.as_flattened().iter().map(|day| format!("{day} A {} {}.00", round + 1, round + 1)).collect();
         assert_eq!(lab.published(), want);
     }
+}
+
+/// What another tool does until a file `stop` is there, and then once more with success; one line for each time: what it read, `done`, or `error` with what DuckDB said.
+struct Duck(std::process::Child);
+
+impl Duck {
+    fn begin(lab: &Lab, what: &str) -> Duck {
+        let script = r#"
+import fcntl, json, pathlib, sys
+sys.path.insert(0, sys.argv[1])
+import duckdb, lake
+catalog, stop, what = sys.argv[2], pathlib.Path(sys.argv[3]), sys.argv[4]
+# DuckDB's expiry takes rows of the catalog from under DuckDB's readers, who then see less: between those two restitch can do nothing.
+lock = open(sys.argv[3] + ".lock", "w")
+READ = "SELECT _partition, count(*)::INT, sum(orders)::INT, sum(total)::INT FROM daily GROUP BY 1 ORDER BY 1"
+def once():
+    db = lake.attach(catalog, write=what != "read")
+    if what == "read":
+        return json.dumps(db.execute(READ).fetchall())
+    if what == "compact":
+        db.execute("CALL ducklake_merge_adjacent_files('lake', 'raw_orders')")
+    else:
+        db.execute("CALL ducklake_expire_snapshots('lake', older_than => now() - INTERVAL 2 SECOND)")
+        db.execute("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    return "done"
+while True:
+    last = stop.exists()
+    fcntl.flock(lock, fcntl.LOCK_EX if what == "expire" else fcntl.LOCK_SH)
+    try:
+        print(once(), flush=True)
+        if last:
+            break
+    except duckdb.Error as e:
+        print("error", " ".join(str(e).split()), flush=True)
+    fcntl.flock(lock, fcntl.LOCK_UN)
+"#;
+        let mut command = Command::new(crate::interop::python());
+        command.args(["-B", "-c", script]).arg(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/interop"));
+        command.args([lab.catalog(), lab.path("stop").display().to_string(), what.to_owned()]);
+        Duck(command.stdout(std::process::Stdio::piped()).spawn().unwrap())
+    }
+
+    fn end(mut self) -> Vec<String> {
+        let mut text = String::new();
+        std::io::Read::read_to_string(self.0.stdout.as_mut().unwrap(), &mut text).unwrap();
+        assert!(self.0.wait().unwrap().success(), "{text}");
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Duck {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// As [`contend`], where another tool takes raw files and old snapshots away: who was reading them may say so, and has published nothing.
+fn contend_with_cleanups(lab: &Lab, words: &[&str], lost: &AtomicUsize) {
+    let (code, answer) = restitch(lab, words);
+    let said = answer["error"].to_string();
+    let missed = (code == 1 && said.contains("No such file")) || (code == 2 && said.contains("cannot be read any more"));
+    assert!(matches!(code, 0 | 4) || missed, "{words:?}: {answer:#}");
+    lost.fetch_add((code != 0) as usize, Ordering::SeqCst);
+}
+
+/// What DuckDB read: all four days, no row twice, both days of a pair as one publication left them.
+fn looked(line: &str) {
+    let rows: Vec<(String, i64, i64, i64)> = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+    assert_eq!(rows.iter().map(|r| r.0.as_str()).collect::<Vec<_>>(), PAIRS.as_flattened(), "{line}");
+    assert!(rows.iter().all(|(_, rows, orders, total)| *rows == 1 && orders == total), "doubled: {line}");
+    assert!(rows.chunks(2).all(|pair| pair[0].2 == pair[1].2), "torn: {line}");
+}
+
+/// DuckDB reads all the while and never sees a torn or a doubled state; another one merges raw files, and a third expires snapshots and removes files.
+#[test]
+fn duckdb_reads_merges_and_expires_among_rivals() {
+    let (lab, rounds) = (warehouse(), rounds() * 2);
+    let lost = AtomicUsize::new(0);
+    let (lab, lost) = (&lab, &lost);
+    let ducks = ["read", "read", "compact", "expire"].map(|what| (what, Duck::begin(lab, what)));
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for round in 0..rounds {
+                let file = format!("d{round}.jsonl");
+                std::fs::write(lab.path(&file), orders(&format!("d{round}"))).unwrap();
+                while restitch(lab, &["ingest", "orders", &file]).0 != 0 {
+                    lost.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+        });
+        for [start, end] in PAIRS {
+            scope.spawn(move || (0..rounds).for_each(|_| contend_with_cleanups(lab, &["backfill", "daily", "--start", start, "--end", end], lost)));
+        }
+        scope.spawn(move || (0..rounds).for_each(|_| contend_with_cleanups(lab, &["repair", "daily"], lost)));
+        // Once: what one gc removes is an error for a reader of before, and its rows go with the next one.
+        scope.spawn(move || contend_with_cleanups(lab, &["gc", "--keep", "1", "--yes"], lost));
+    });
+    std::fs::write(lab.path("stop"), "").unwrap();
+    for (what, duck) in ducks {
+        let lines = duck.end();
+        let (errors, good): (Vec<&String>, Vec<&String>) = lines.iter().partition(|l| l.starts_with("error"));
+        // A tool that finds the catalog busy gives up; one that holds no claim may find a file of before gone. Neither reads something else.
+        assert!(errors.iter().all(|e| e.contains("database is locked") || e.contains("No such file")), "{what}: {errors:#?}");
+        assert!(!good.is_empty(), "{what}: {errors:#?}");
+        good.into_iter().filter(|_| what == "read").for_each(|line| looked(line));
+    }
+    look(lab);
+    each_had_seen_the_one_before(lab);
+    for [start, end] in PAIRS {
+        let (code, answer) = restitch(lab, &["backfill", "daily", "--start", start, "--end", end]);
+        assert_eq!(code, 0, "{answer:#}");
+    }
+    let want: Vec<String> = PAIRS.as_flattened().iter().map(|day| format!("{day} A {0} {0}.00", 1 + rounds)).collect();
+    assert_eq!(lab.published(), want, "{} lost", lost.load(Ordering::SeqCst));
+    assert_eq!(lab.rows("select count(*), count(distinct _record_id) from raw_orders"), [format!("{0} {0}", 4 * (1 + rounds))]);
+    assert!(lab.open().doctor(false).unwrap().healthy());
+}
+
+/// A row that DuckDB puts into a published day is told by whoever comes next, and goes with the next publication of that day.
+#[test]
+fn a_row_that_duckdb_inserts_is_noticed_and_survived() {
+    let lab = warehouse();
+    let day = PAIRS[0][0];
+    let staged = restitch(&lab, &["backfill", "daily", "--start", day, "--end", day, "--stage"]).1["run"].as_str().unwrap().to_owned();
+    let apart = restitch(&lab, &["backfill", "daily", "--start", PAIRS[1][0], "--end", PAIRS[1][1], "--stage"]).1["run"].as_str().unwrap().to_owned();
+    let before = lab.published();
+    crate::interop::lake(["sql", &lab.catalog(), &format!("INSERT INTO daily SELECT * FROM daily WHERE _partition = '{day}'"), "--write"]);
+    assert_eq!(lab.published().len(), 5, "restitch reads what is there");
+    for (words, part) in [(vec!["publish", &staged], "files of partition 2026-05-01 were replaced by another tool"), (vec!["doctor"], "2026-05-01")] {
+        let (code, answer) = restitch(&lab, &words);
+        assert!(matches!(code, 3 | 4) && answer.to_string().contains(part), "{words:?}: {answer:#}");
+    }
+    assert_eq!(restitch(&lab, &["publish", &apart]).0, 0, "other days are not concerned");
+    assert_eq!(restitch(&lab, &["discard", &staged]).0, 0);
+    assert_eq!(restitch(&lab, &["backfill", "daily", "--start", day, "--end", day]).0, 0);
+    assert_eq!(lab.published(), before);
+    assert!(lab.open().doctor(false).unwrap().healthy());
 }

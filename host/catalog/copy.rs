@@ -2,7 +2,7 @@
 //! Never a copy of the file: what has not left the log yet would be missing from it.
 //! Used by `pipeline::backup`.
 
-use super::{Catalog, CatalogError, View};
+use super::{Catalog, CatalogError, View, ducklake::THERE};
 use crate::{id::RunId, store::Store};
 use rusqlite::{Connection, OpenFlags};
 
@@ -35,9 +35,11 @@ impl Catalog {
 
 impl View<'_> {
     fn named(&self) -> Result<Named, CatalogError> {
-        let sql = "SELECT DISTINCT s.path, t.path, f.path FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id
-                   JOIN ducklake_schema s ON s.schema_id = t.schema_id WHERE f.path_is_relative = 1 AND t.path_is_relative = 1 ORDER BY f.data_file_id";
-        let mut statement = self.connection.prepare(sql)?;
+        let sql = format!(
+            "SELECT DISTINCT s.path, t.path, f.path FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id
+             JOIN ducklake_schema s ON s.schema_id = t.schema_id WHERE f.path_is_relative = 1 AND t.path_is_relative = 1 AND {THERE} ORDER BY f.data_file_id"
+        );
+        let mut statement = self.connection.prepare(&sql)?;
         let path =
             |r: &rusqlite::Row| Ok(format!("{}{}{}{}", self.data_path, r.get::<_, String>(0)?, r.get::<_, String>(1)?, r.get::<_, String>(2)?));
         let data_files = statement.query_map([], path)?.collect::<Result<_, _>>()?;

@@ -11,6 +11,9 @@ use rusqlite::{OptionalExtension, Transaction, params};
 use std::cmp::Ordering;
 
 /// The rule of DuckLake for what is visible at snapshot `?1`.
+/// Leaves out files that gc removed and whose rows stay for a while, for other tools (`restitch_hold`).
+pub(super) const THERE: &str = "f.data_file_id NOT IN (SELECT data_file_id FROM restitch_hold WHERE gone = 1)";
+
 const VISIBLE: &str = "begin_snapshot <= ?1 AND (end_snapshot IS NULL OR ?1 < end_snapshot)";
 
 /// A table as of one snapshot.
@@ -155,9 +158,10 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn refers_to(&self, path: &str) -> Result<bool, CatalogError> {
-        let sql =
-            "SELECT count(*) FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE ?1 || 'main/' || t.path || f.path = ?2";
-        Ok(self.connection.query_row(sql, params![self.data_path, path], |r| r.get::<_, i64>(0))? > 0)
+        let sql = format!(
+            "SELECT count(*) FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE ?1 || 'main/' || t.path || f.path = ?2 AND {THERE}"
+        );
+        Ok(self.connection.query_row(&sql, params![self.data_path, path], |r| r.get::<_, i64>(0))? > 0)
     }
 
     /// Returns the highest column id that `table` ever had.
@@ -208,7 +212,7 @@ impl View<'_> {
              FROM ducklake_data_file f
              LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND v.table_id = f.table_id AND v.partition_key_index = 0
              LEFT JOIN ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.column_id = ?3
-             WHERE f.table_id = ?2 AND f.begin_snapshot <= ?1 AND (f.end_snapshot IS NULL OR ?1 < f.end_snapshot) {filter}
+             WHERE f.table_id = ?2 AND f.begin_snapshot <= ?1 AND (f.end_snapshot IS NULL OR ?1 < f.end_snapshot) AND {THERE} {filter}
              ORDER BY f.begin_snapshot, f.data_file_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -284,10 +288,31 @@ impl View<'_> {
         let sql = "SELECT count(*) FROM ducklake_inlined_data_tables WHERE table_id = ?1";
         let inlined: i64 = self.connection.prepare_cached(sql)?.query_row([table.id], |r| r.get(0))?;
         match (deletes, inlined) {
-            (0, 0) => Ok(()),
+            (0, 0) => self.refuse_renamed(table, at),
             (0, _) => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "inserted rows into the catalog itself (inlining)" }),
             _ => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "deleted rows by delete files" }),
         }
+    }
+
+    /// Columns are found in files by name: one that had another name first, or has the name that another had before, would be read wrongly.
+    fn refuse_renamed(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
+        let sql = format!(
+            "SELECT c.column_name FROM (SELECT * FROM ducklake_column WHERE {VISIBLE} AND table_id = ?2 AND parent_column IS NULL) c JOIN ducklake_column o
+               ON o.table_id = c.table_id AND o.parent_column IS NULL AND o.begin_snapshot < c.begin_snapshot
+             WHERE (o.column_id <> c.column_id AND o.column_name = c.column_name) OR (o.column_id = c.column_id AND o.column_name <> c.column_name
+               AND o.begin_snapshot = (SELECT min(begin_snapshot) FROM ducklake_column f WHERE f.table_id = c.table_id AND f.column_id = c.column_id)) LIMIT 1"
+        );
+        let found: Option<String> = self.connection.prepare_cached(&sql)?.query_row(params![at.0, table.id], |r| r.get(0)).optional()?;
+        found.map_or(Ok(()), |column| Err(CatalogError::Renamed { table: table.name.clone(), column }))
+    }
+
+    /// Returns whether `table` ever had a column of that name.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn had_column(&self, table: &Table, name: &str) -> Result<bool, CatalogError> {
+        let sql = "SELECT count(*) FROM ducklake_column WHERE table_id = ?1 AND column_name = ?2 AND parent_column IS NULL";
+        Ok(self.connection.query_row(sql, params![table.id, name], |r| r.get::<_, i64>(0))? > 0)
     }
 }
 

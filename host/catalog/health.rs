@@ -2,7 +2,7 @@
 //! Never mends anything: it finds and names.
 //! `doctor` asks, and whoever reads files that a run was computed from.
 
-use super::{CatalogError, Commit, StateWrite, View};
+use super::{CatalogError, Commit, StateWrite, View, ducklake::THERE};
 use crate::{
     id::{Digest, RunId},
     manifest::Status,
@@ -81,9 +81,11 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn recorded_files(&self) -> Result<Vec<RecordedFile>, CatalogError> {
-        let sql = "SELECT t.table_name, f.path, f.path_is_relative, t.path, t.path_is_relative, s.path, f.file_size_bytes FROM ducklake_data_file f
-                   JOIN ducklake_table t ON t.table_id = f.table_id JOIN ducklake_schema s ON s.schema_id = t.schema_id GROUP BY f.data_file_id";
-        let mut statement = self.connection.prepare(sql)?;
+        let sql = format!(
+            "SELECT t.table_name, f.path, f.path_is_relative, t.path, t.path_is_relative, s.path, f.file_size_bytes FROM ducklake_data_file f
+             JOIN ducklake_table t ON t.table_id = f.table_id JOIN ducklake_schema s ON s.schema_id = t.schema_id WHERE {THERE} GROUP BY f.data_file_id"
+        );
+        let mut statement = self.connection.prepare(&sql)?;
         let data = self.data_path();
         let rows = statement.query_map([], |r| {
             let (table, path): (String, String) = (r.get(0)?, r.get(1)?);

@@ -2,7 +2,7 @@
 //! Never touches bytes: `gc` removes them after the commit. A snapshot that would miss a file goes with it.
 //! Reads stand on [`View`], the removal on [`Commit`]; rows are never judged by the age of a file.
 
-use super::{CatalogError, Commit, DatasetRow, Record, SLOT_US, StateWrite, Table, View};
+use super::{CatalogError, Commit, DatasetRow, Record, SLOT_US, StateWrite, Table, View, ducklake::THERE};
 use crate::{
     id::{RunId, SnapshotId},
     manifest::{Manifest, Status},
@@ -135,6 +135,8 @@ impl fmt::Display for Dropped {
 pub struct Holder {
     /// Its manifest, with its partitions.
     pub manifest: Manifest,
+    /// When it was computed, or last approved; none while it is running.
+    pub finished: Option<IngestTime>,
 }
 
 impl Holder {
@@ -190,7 +192,8 @@ impl View<'_> {
         let mut holders = Vec::new();
         for run in runs {
             if let Some(row) = self.run(run)? {
-                holders.push(Holder { manifest: Manifest { partitions: self.run_partitions(run)?, ..row.manifest } });
+                let finished = row.finished;
+                holders.push(Holder { manifest: Manifest { partitions: self.run_partitions(run)?, ..row.manifest }, finished });
             }
         }
         Ok(holders)
@@ -229,9 +232,11 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn ended_files(&self, table: &Table) -> Result<Vec<EndedFile>, CatalogError> {
-        let sql = "SELECT data_file_id, path, record_count, file_size_bytes, begin_snapshot, end_snapshot FROM ducklake_data_file
-                   WHERE table_id = ?1 AND end_snapshot IS NOT NULL AND path_is_relative <> 0 ORDER BY data_file_id";
-        let mut statement = self.connection.prepare_cached(sql)?;
+        let sql = format!(
+            "SELECT data_file_id, path, record_count, file_size_bytes, begin_snapshot, end_snapshot FROM ducklake_data_file f
+             WHERE table_id = ?1 AND end_snapshot IS NOT NULL AND path_is_relative <> 0 AND {THERE} ORDER BY data_file_id"
+        );
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let rows = statement.query_map([table.id], |r| {
             Ok(EndedFile {
                 id: r.get(0)?,
@@ -257,13 +262,13 @@ impl View<'_> {
             params![table.id, landed],
             |r| r.get(0),
         )?;
-        let sql = "SELECT f.data_file_id, f.path, f.record_count, f.file_size_bytes, f.begin_snapshot, f.end_snapshot, f.partial_max, e.min_value, e.max_value,
+        let sql = format!("SELECT f.data_file_id, f.path, f.record_count, f.file_size_bytes, f.begin_snapshot, f.end_snapshot, f.partial_max, e.min_value, e.max_value,
                      l.data_file_id, l.null_count, l.min_value, l.max_value
                    FROM ducklake_data_file f
                    LEFT JOIN ducklake_file_column_stats e ON e.data_file_id = f.data_file_id AND e.column_id = ?2
                    LEFT JOIN ducklake_file_column_stats l ON l.data_file_id = f.data_file_id AND l.column_id = ?3
-                   WHERE f.table_id = ?1 AND f.path_is_relative <> 0 ORDER BY f.begin_snapshot, f.data_file_id";
-        let mut statement = self.connection.prepare_cached(sql)?;
+                   WHERE f.table_id = ?1 AND f.path_is_relative <> 0 AND {THERE} ORDER BY f.begin_snapshot, f.data_file_id");
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let mut rows = statement.query(params![table.id, event, landed])?;
         let mut files = Vec::new();
         while let Some(r) = rows.next()? {
@@ -388,13 +393,14 @@ pub(crate) fn cuts(dropped: &[Dropped], window: Window) -> Option<&Dropped> {
 }
 
 impl Commit<'_> {
-    /// Removes ended files from the catalog, with the snapshots that would miss them, and writes down what was removed.
+    /// Removes ended files, with the snapshots that would miss them, and writes down what was removed. Their rows go with the next removal.
     /// Ended files that stay and that no snapshot shows any more are held.
     ///
     /// # Errors
     /// The catalog cannot be written.
     pub fn retire(&mut self, files: &[RemovedFile], expired: &[SnapshotId], at: IngestTime, operator: &str) -> Result<(), CatalogError> {
         self.put_dropped(files, at, operator)?;
+        self.forget_gone()?;
         let data = self.view().data_path().to_owned();
         let snapshot = self.snapshot().0;
         let c = self.connection();
@@ -423,9 +429,6 @@ impl Commit<'_> {
                 ])?;
                 c.prepare_cached("DELETE FROM restitch_digest WHERE path = ?1")?.execute([&f.path])?;
                 c.prepare_cached("DELETE FROM restitch_hold WHERE data_file_id = ?1")?.execute([f.id])?;
-                for table in FILE_TABLES {
-                    c.prepare_cached(&format!("DELETE FROM {table} WHERE data_file_id = ?1"))?.execute([f.id])?;
-                }
                 // Any DuckDB may do what a death keeps us from doing.
                 let below = f.path.strip_prefix(&data).unwrap_or(&f.path);
                 c.prepare_cached("INSERT INTO ducklake_files_scheduled_for_deletion VALUES (?1, ?2, 1, ?3)")?.execute(params![
@@ -433,6 +436,8 @@ impl Commit<'_> {
                     below,
                     super::sql_time(at)
                 ])?;
+                // A reader without a claim may have a snapshot of before, and asks for its files later: it gets an error, and not what is left of them.
+                c.prepare_cached("INSERT INTO restitch_hold VALUES (?1, ?2, 1)")?.execute(params![f.id, below])?;
             }
             for s in expired {
                 c.prepare_cached("DELETE FROM ducklake_snapshot WHERE snapshot_id = ?1")?.execute([s.0])?;
@@ -440,7 +445,7 @@ impl Commit<'_> {
             }
         }
         c.execute(
-            "INSERT OR IGNORE INTO restitch_hold SELECT f.data_file_id, f.path FROM ducklake_data_file f JOIN restitch_dataset d ON d.table_id = f.table_id
+            "INSERT OR IGNORE INTO restitch_hold SELECT f.data_file_id, f.path, 0 FROM ducklake_data_file f JOIN restitch_dataset d ON d.table_id = f.table_id
              WHERE f.end_snapshot IS NOT NULL AND NOT EXISTS
                (SELECT 1 FROM ducklake_snapshot s WHERE s.snapshot_id >= f.begin_snapshot AND s.snapshot_id < f.end_snapshot)",
             [],
@@ -450,6 +455,21 @@ impl Commit<'_> {
 }
 
 impl Commit<'_> {
+    /// Deletes the rows of files that an earlier gc removed.
+    fn forget_gone(&self) -> Result<(), CatalogError> {
+        let c = self.connection();
+        let gone = c
+            .prepare("SELECT data_file_id FROM restitch_hold WHERE gone = 1")?
+            .query_map([], |r| r.get::<_, i64>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        c.execute("DELETE FROM restitch_hold WHERE gone = 1", [])?;
+        for table in FILE_TABLES {
+            let mut delete = c.prepare_cached(&format!("DELETE FROM {table} WHERE data_file_id = ?1"))?;
+            gone.iter().try_for_each(|id| delete.execute([id]).map(drop))?;
+        }
+        Ok(())
+    }
+
     /// Writes down of which event times raw records are gone, and for which snapshots: so that nobody has to ask the slots again.
     fn put_dropped(&self, files: &[RemovedFile], at: IngestTime, operator: &str) -> Result<(), CatalogError> {
         let c = self.connection();

@@ -45,8 +45,8 @@ CREATE INDEX restitch_file_stats ON ducklake_file_column_stats(data_file_id, col
 CREATE INDEX restitch_delete_of ON ducklake_delete_file(data_file_id);
 ";
 
-/// Our own tables. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them: its triggers
-/// keep the clean-ups of other tools from them. Instants are UTC microseconds (`_us`); the views give them as text.
+/// Our own tables. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them, and (`gone`) those that the last gc removed, whose
+/// rows stay until the next one, so that a reader of before meets an error and not fewer rows: its triggers keep the clean-ups of other tools from them. Instants are UTC microseconds (`_us`); the views give them as text.
 pub(super) const STATE: &str = "
 CREATE TABLE restitch_meta(key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL);
 CREATE TABLE restitch_transform(name VARCHAR NOT NULL, version VARCHAR NOT NULL, digest VARCHAR NOT NULL, size_bytes BIGINT NOT NULL, descriptor VARCHAR NOT NULL,
@@ -110,7 +110,7 @@ CREATE INDEX restitch_removed_left ON restitch_removed(id) WHERE gone = 0;
 CREATE TABLE restitch_dropped(source VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, from_snapshot BIGINT NOT NULL, until_snapshot BIGINT NOT NULL,
   reason VARCHAR NOT NULL, at_us BIGINT NOT NULL, operator VARCHAR NOT NULL, PRIMARY KEY(source, start_us, from_snapshot, until_snapshot)) WITHOUT ROWID;
 CREATE TABLE restitch_payload_read(id INTEGER PRIMARY KEY, at_us BIGINT NOT NULL, operator VARCHAR NOT NULL, tables VARCHAR NOT NULL, reason VARCHAR NOT NULL, sql VARCHAR NOT NULL);
-CREATE TABLE restitch_hold(data_file_id BIGINT PRIMARY KEY, path VARCHAR NOT NULL);
+CREATE TABLE restitch_hold(data_file_id BIGINT PRIMARY KEY, path VARCHAR NOT NULL, gone BIGINT NOT NULL DEFAULT 0);
 CREATE TRIGGER restitch_hold_file BEFORE DELETE ON ducklake_data_file
   WHEN EXISTS(SELECT 1 FROM restitch_hold WHERE data_file_id = OLD.data_file_id) BEGIN SELECT RAISE(IGNORE); END;
 CREATE TRIGGER restitch_hold_stats BEFORE DELETE ON ducklake_file_column_stats

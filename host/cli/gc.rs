@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     catalog::RemovedFile,
-    gc::{Collected, Garbage, Kept},
+    gc::{Collected, Garbage, Kept, StagedRun},
 };
 use serde_json::{Value, json};
 use std::io::IsTerminal;
@@ -50,11 +50,15 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     }
     let done = workshop.collect(args.keep, &shown)?;
     let mut text = garbage_text(&done.garbage);
-    let size: i64 = done.garbage.files.iter().map(|f| f.bytes).chain(done.garbage.left.iter().map(|l| l.2)).sum();
-    let files = done.garbage.files.len() + done.garbage.left.len();
+    let g = &done.garbage;
+    let size: i64 = g.files.iter().map(|f| f.bytes).chain(g.left.iter().map(|l| l.2)).chain(g.staged.iter().map(|s| s.bytes as i64)).sum();
+    let files = g.files.len() + g.left.len() + g.staged.iter().map(|s| s.files as usize).sum::<usize>();
     text += &format!("\nRemoved {}, {}.", count(files as i64, "file"), bytes(size));
     if let Some(s) = done.snapshot {
         text += &format!(" The warehouse is at snapshot {s}.");
+    }
+    if !g.staged.is_empty() {
+        text += &format!(" Discarded {}: their manifests stay.", g.staged.iter().map(|s| s.run.to_string()).collect::<Vec<_>>().join(", "));
     }
     text += "\n";
     if done.waiting > 0 {
@@ -85,6 +89,10 @@ fn garbage_text(g: &Garbage) -> String {
     for (what, f, files, rows, size) in lines(&g.files) {
         table.row([what, f.reason.clone(), files.to_string(), rows.to_string(), bytes(size)]);
     }
+    for s in &g.staged {
+        let what = format!("{} of {}, {} since {}", s.run, s.dataset, s.status, s.since);
+        table.row([what, s.rule.clone(), s.files.to_string(), s.rows.to_string(), bytes(s.bytes as i64)]);
+    }
     if !g.left.is_empty() {
         let size: i64 = g.left.iter().map(|l| l.2).sum();
         table.row(["bytes".into(), "an earlier gc let go of them".into(), g.left.len().to_string(), String::new(), bytes(size)]);
@@ -105,9 +113,13 @@ fn object(g: &Garbage, done: Option<&Collected>) -> Value {
         json!({ "kind": f.kind, "name": f.name, "partition": f.partition, "run": f.run, "path": f.path, "rows": f.rows, "bytes": f.bytes,
             "first_event": f.events.map(|e| super::output::event_json(e.0)), "last_event": f.events.map(|e| super::output::event_json(e.1)), "reason": f.reason })
     };
+    let staged = |s: &StagedRun| {
+        json!({ "run": s.run, "dataset": s.dataset, "status": s.status, "since": super::output::ingest_json(s.since), "files": s.files, "rows": s.rows,
+            "bytes": s.bytes, "reason": s.rule })
+    };
     let kept = |k: &Kept| json!({ "name": k.name, "count": k.count, "why": k.why });
     json!({ "removed": done.is_some(), "snapshot": done.and_then(|d| d.snapshot), "waiting": done.map_or(0, |d| d.waiting),
-        "files": g.files.iter().map(file).collect::<Vec<_>>(), "left": g.left.iter().map(|l| &l.1).collect::<Vec<_>>(),
-        "bytes": g.files.iter().map(|f| f.bytes).chain(g.left.iter().map(|l| l.2)).sum::<i64>(),
+        "files": g.files.iter().map(file).collect::<Vec<_>>(), "staged": g.staged.iter().map(staged).collect::<Vec<_>>(), "left": g.left.iter().map(|l| &l.1).collect::<Vec<_>>(),
+        "bytes": g.files.iter().map(|f| f.bytes).chain(g.left.iter().map(|l| l.2)).chain(g.staged.iter().map(|s| s.bytes as i64)).sum::<i64>(),
         "expired_snapshots": g.expired, "kept": g.kept.iter().map(kept).collect::<Vec<_>>() })
 }

@@ -2,12 +2,16 @@
 
 use super::{
     Context,
-    backfill::{partitions_text, result_text},
-    output::Answer,
+    backfill::{others_text, partitions_text, result_text},
+    output::{Answer, count},
     report::Failure,
     show::manifest_json,
 };
-use crate::id::RunId;
+use crate::{
+    id::RunId,
+    pipeline::{RollbackRequest, RolledBack},
+};
+use serde_json::json;
 
 /// A run that was named.
 #[derive(clap::Args, Debug)]
@@ -21,6 +25,15 @@ pub struct RunArg {
 pub struct RollbackArgs {
     /// The run to undo, like r7
     run: RunId,
+    /// Only this partition of it, like 2026-05-01; can be given several times
+    #[arg(long = "partition", value_name = "NAME", conflicts_with_all = ["start", "end"])]
+    partitions: Vec<String>,
+    /// Only its partitions from this date (or partition, or instant) on
+    #[arg(long, value_name = "DATE")]
+    start: Option<String>,
+    /// Up to this date (or partition), included; an instant is excluded [default: that of --start]
+    #[arg(long, value_name = "DATE", requires = "start")]
+    end: Option<String>,
     /// Undo it even where later runs have replaced its partitions
     #[arg(long)]
     force: bool,
@@ -43,14 +56,26 @@ pub(super) fn discard(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
 
 /// Carries out `rollback`.
 pub(super) fn rollback(args: RollbackArgs, cx: &Context) -> Result<Answer, Failure> {
-    let manifest = cx.open()?.rollback(args.run, args.force, args.reason)?;
+    let window = args.start.map(|start| (start.clone(), args.end.unwrap_or(start)));
+    let request = RollbackRequest { run: args.run, partitions: args.partitions, window, force: args.force, reason: args.reason };
+    let RolledBack { manifest, left, back_already } = cx.open()?.roll_back(&request)?;
     let snapshot = manifest.published_snapshot.map_or(String::new(), |s| format!(" as snapshot {s}"));
-    let text = format!(
+    let mut text = format!(
         "{}\nRolled back {}: {} restored{snapshot} by {}.\n",
         partitions_text(&manifest),
         args.run,
-        super::output::count(manifest.partitions.len() as i64, "partition"),
+        count(manifest.partitions.len() as i64, "partition"),
         manifest.run
     );
-    Ok(Answer::new(text, manifest_json(&manifest)))
+    if left > 0 {
+        text += &format!("Left alone: {} of {}.\n{}", count(left as i64, "other partition"), args.run, others_text(&manifest));
+    }
+    for (partition, by) in &back_already {
+        let how = by.map_or("not there".into(), |run| format!("given back by {run}"));
+        text += &format!("{partition} was passed over: it is as it was before {} already ({how}).\n", args.run);
+    }
+    let mut object = manifest_json(&manifest);
+    object["left"] = json!(left);
+    object["back_already"] = json!(back_already.iter().map(|(p, by)| json!({ "partition": p, "by": by })).collect::<Vec<_>>());
+    Ok(Answer::new(text, object))
 }

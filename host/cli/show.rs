@@ -126,7 +126,9 @@ fn base_text(m: &Manifest) -> Option<String> {
 fn text(row: &RunRow, gone: Option<String>) -> String {
     let (m, r) = (&row.manifest, &row.manifest.recipe);
     let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
-    let asked = (!m.asked.is_empty()).then(|| m.asked.join(" to "));
+    // A rollback is asked for partitions by name, or for a window like any run.
+    let named = m.kind == Kind::Rollback && m.asked.iter().all(|a| m.partitions.iter().any(|p| p.partition == *a));
+    let asked = (!m.asked.is_empty()).then(|| m.asked.join(if named { ", " } else { " to " }));
     let parameters = r.parameters.iter().map(|(k, v)| format!("{k} = {v:?}")).collect::<Vec<_>>().join(", ");
     let dedup = r.dedup.as_ref().map(|d| format!("({}), keep {}, on conflict {}", d.key.join(", "), serde_name(&d.keep), serde_name(&d.on_conflict)));
     let lookups = r.lookups.iter().map(|(k, v)| format!("{k} = {v}")).collect::<Vec<_>>().join(", ");
@@ -137,6 +139,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Of run", of),
         ("Status", Some(m.status.name().into())),
         ("Error", m.error.clone()),
+        ("Discarded", m.discarded.as_ref().map(|d| d.to_string())),
         ("Mode", Some(format!("{}, validation {}", mode_text(m), serde_name(&m.validation)))),
         ("Operator", Some(m.operator.clone())),
         ("Reason", m.reason.clone()),

@@ -31,11 +31,15 @@ struct File {
     account: IndexMap<String, AccountText>,
 }
 
+/// How long a staged or rejected run keeps its rows, if nothing else is said: longer than a word can be given, shorter than anybody remembers it.
+const STAGED_KEEP: Span = Span::Days(30);
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Warehouse {
     path: String,
     keep_versions: Option<Spanned<i64>>,
+    staged_keep: Option<Text>,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -187,7 +191,8 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         n => n.as_ref().map(|n| *n.as_ref() as u64),
     };
     let accounts = parsed.account.iter().map(|(name, a)| Ok((name.clone(), a.digest(&reader)?))).collect::<Result<_, ConfigError>>()?;
-    Ok(Project { warehouse: parsed.warehouse.path, keep_versions, sources, datasets, accounts })
+    let staged_keep = reader.optional(&parsed.warehouse.staged_keep, Span::parse, "a duration (like 30d)")?.unwrap_or(STAGED_KEEP);
+    Ok(Project { warehouse: parsed.warehouse.path, keep_versions, staged_keep, sources, datasets, accounts })
 }
 
 pub(super) struct Reader<'a> {

@@ -95,7 +95,7 @@ impl Workshop {
         let claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
         if manifest.status != Status::Staged {
-            return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
+            return Err(PublishError::status(&manifest, "staged").into());
         }
         let access = self.project.dataset(&manifest.recipe.dataset)?.access.clone();
         let now = self.options.clock.now();

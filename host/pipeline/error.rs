@@ -4,7 +4,7 @@
 use super::Applied;
 use crate::{
     access::AccessError,
-    catalog::{CatalogError, Dropped, Removed},
+    catalog::{self, CatalogError, Dropped, Removed},
     check::CheckError,
     config::{ConfigError, TransformRef, Unknown},
     datafile::DataFileError,
@@ -232,7 +232,9 @@ impl Error {
             Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
-            Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
+            Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. }) | Error::PlanFile { .. } | Error::Bound(_) => {
+                ErrorKind::Usage
+            }
             Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(
                 ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. } | ExecuteError::TooManyQuarantined(_),
@@ -263,6 +265,9 @@ impl Error {
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
             Error::Component { source, .. } => source.hint(),
             Error::Execute(ExecuteError::Transform { source, .. } | ExecuteError::Blameless { source, .. }) => source.hint(),
+            Error::Execute(ExecuteError::Duplicates { partition, .. }) => {
+                Some(format!("`restitch conflicts DATASET {partition}` shows records of one key that differ, side by side"))
+            }
             Error::Execute(ExecuteError::TooManyQuarantined(refused)) => {
                 Some(format!("max_quarantined of [dataset.{}] raises the bound; the first are\n{}", refused.dataset, refused.first.join("\n")))
             }
@@ -279,7 +284,7 @@ impl Error {
                 Some(format!("choose a window that begins with {next}; what is published stays as it is"))
             }
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
-            Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
+            Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned).or_else(|| self.folder_hint()),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
             Error::Rejected { run, .. } => Some(format!(
@@ -294,8 +299,13 @@ impl Error {
             Error::PlanFile { source: BoundError::Version { .. }, .. } => text("use the release of restitch that wrote it, or plan again"),
             Error::PlanFile { .. } | Error::Bound(_) => text("plan again with `restitch plan … -o FILE`; a plan is not edited"),
             Error::Publish(PublishError::Conflict { .. }) => text("plan and run again; nothing was published"),
-            Error::Publish(PublishError::Replaced { .. }) => text("roll the later runs back first, or say --force"),
-            Error::Publish(PublishError::Tampered { .. }) => text("discard the run, and run again"),
+            Error::Publish(PublishError::Replaced { .. }) => {
+                text("roll the later runs back first, name the partitions that still stand with --partition, or say --force")
+            }
+            Error::Publish(PublishError::Discarded { run, .. }) => {
+                Some(format!("its rows are gone, and have to be computed again; `restitch show {run}` says what was asked"))
+            }
+            Error::Publish(PublishError::Tampered { path, .. }) => missing_hint(path),
             Error::Ingest(IngestError::Conflict { .. }) => text("ingest again; what is landed already will be recognised"),
             Error::Ingest(IngestError::Changed { .. }) => text("ingest the file when its writer is done"),
             Error::Ingest(IngestError::TooManyRejects { first, .. }) => {
@@ -308,6 +318,9 @@ impl Error {
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
             Error::Catalog(CatalogError::ForeignRows { .. }) => {
                 text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
+            }
+            Error::Catalog(CatalogError::Renamed { .. }) | Error::Publish(PublishError::Catalog(CatalogError::Renamed { .. })) => {
+                text("give it its first name back with the tool that renamed it (ALTER TABLE … RENAME COLUMN …), or read the table with that tool")
             }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
             Error::Approval { dataset, partitions } => {
@@ -324,6 +337,36 @@ impl Error {
             Error::Reparse(e) => reparse_hint(e),
             _ => self.removal_hint(),
         }
+    }
+
+    /// The way out where the folder or the disk refuses.
+    fn folder_hint(&self) -> Option<String> {
+        use io::ErrorKind::{FileTooLarge, NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+        if let Error::Store(e) | Error::Publish(PublishError::Store(e)) = self
+            && e.source.kind() == NotFound
+        {
+            return missing_hint(&e.path.to_string_lossy());
+        }
+        if let Error::Query(QueryError::Io { source, .. }) = self
+            && (source.kind() == NotFound || source.to_string().contains("No such file"))
+        {
+            return missing_hint(&source.to_string());
+        }
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
+        while let Some(e) = cause {
+            match catalog::met(e).or_else(|| Some(e.downcast_ref::<io::Error>()?.kind())) {
+                Some(PermissionDenied | ReadOnlyFilesystem) => {
+                    return Some("let the user who runs restitch write into the warehouse: every command does, also one that only reads".into());
+                }
+                Some(StorageFull | QuotaExceeded | FileTooLarge) => {
+                    return Some(
+                        "make room (`restitch gc --dry-run` shows what could go), and give the command again; what is published stands".into(),
+                    );
+                }
+                _ => cause = e.source(),
+            }
+        }
+        None
     }
 
     /// The way out where something was removed on purpose, or is hidden on purpose.
@@ -358,8 +401,25 @@ impl Error {
                 readers => format!("payload_readers of [source.{source_name}]: {}", readers.join(", ")),
             }),
             Error::Publish(PublishError::Removed { .. }) => text("roll back to a later version, or compute the partition again: `restitch backfill`"),
-            _ => None,
+            Error::Damaged { path, .. } => missing_hint(path),
+            Error::Ingest(IngestError::Decode(_)) => None,
+            _ => self.folder_hint(),
         }
+    }
+}
+
+/// The way out where a file of the warehouse is gone, or not what was recorded.
+fn missing_hint(path: &str) -> Option<String> {
+    let text = |s: &str| Some(s.to_owned());
+    match path {
+        p if p.contains("staging/") => text("nothing was published; discard the run, and run again"),
+        p if p.contains("transforms/") => {
+            text("`restitch transform add` of the same component puts it back where it is gone; a damaged one is to be removed first")
+        }
+        p if p.contains("data/main/") => {
+            text("nothing was changed; bring the file back from a backup (`restitch doctor` names every file that is gone or damaged)")
+        }
+        _ => None,
     }
 }
 

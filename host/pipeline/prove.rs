@@ -130,6 +130,7 @@ impl Workshop {
             gaps: Vec::new(),
             log: Vec::new(),
             error: None,
+            discarded: None,
             ..old.clone()
         };
         let (mut manifest, claim) = self.new_run(started, fresh)?;

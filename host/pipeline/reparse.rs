@@ -97,6 +97,7 @@ impl Workshop {
             approval: None,
             gaps: Vec::new(),
             error: None,
+            discarded: None,
             bases: Vec::new(),
             others: None,
             reparse: None,

@@ -301,6 +301,7 @@ impl Workshop {
             gaps,
             log: Vec::new(),
             error: None,
+            discarded: None,
             reparse: None,
             bases: Vec::new(),
             others: None,
@@ -357,7 +358,7 @@ impl Workshop {
         let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
         let mut manifest = self.show(run)?.row.manifest;
         if manifest.status != Status::Staged {
-            return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
+            return Err(PublishError::status(&manifest, "staged").into());
         }
         self.admit_staged(&mut manifest, operators)?;
         let staged = read_staged(&self.store, run)?;
@@ -557,6 +558,10 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
                 return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found: c.field.data_type.to_string() });
             }
             Some(c) => columns.push(c.clone()),
+            None if view.had_column(&table, &field.name)? => {
+                let found = "gone (another tool dropped or renamed it)".into();
+                return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found });
+            }
             None => {
                 next += 1;
                 columns.push(TableColumn { id: next, field: Field { nullable: true, ..field.clone() } });

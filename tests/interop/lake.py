@@ -48,6 +48,8 @@ def attach(catalog, write=False, data_path=None):
     if data_path is None and not pathlib.Path(catalog).is_file():
         sys.exit(f"lake.py: there is no catalog {catalog}")
     db = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
+    # It would stand among the answers, on a machine that is slow enough.
+    db.execute("SET enable_progress_bar = false")
     for builtin in ("parquet", "json", "icu"):
         db.execute(f"LOAD {builtin}")
     for file in map(extension, ("sqlite_scanner", "ducklake")):
