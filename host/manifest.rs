@@ -183,8 +183,11 @@ pub enum Validation {
 pub struct Recipe {
     /// The dataset, and so the table.
     pub dataset: String,
-    /// The sources whose raw tables are windowed.
+    /// The sources whose raw tables are windowed; none if datasets are.
     pub sources: Vec<String>,
+    /// The datasets whose published rows are windowed; none if sources are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<UpstreamInput>,
     /// Version of the warehouse that is read.
     pub input_snapshot: SnapshotId,
     /// The transform, as name@version.
@@ -229,6 +232,7 @@ impl Recipe {
         Recipe {
             dataset: dataset.name.clone(),
             sources: dataset.inputs.clone(),
+            upstream: Vec::new(),
             input_snapshot,
             transform: dataset.transform.to_string(),
             transform_digest,
@@ -253,6 +257,7 @@ impl Recipe {
         Recipe {
             dataset: source.table(),
             sources: vec![source.name.clone()],
+            upstream: Vec::new(),
             input_snapshot,
             transform: String::new(),
             transform_digest: Digest([0; 32]),
@@ -276,6 +281,104 @@ impl Recipe {
     pub fn calendar(&self) -> Calendar {
         Calendar { grain: self.grain, zone: self.time_zone }
     }
+
+    /// Returns the names of its windowed inputs: sources, or datasets.
+    pub fn input_names(&self) -> Vec<String> {
+        self.sources.iter().chain(self.upstream.iter().map(|u| &u.dataset)).cloned().collect()
+    }
+
+    /// Returns what of it restitch.toml and the options of a command decide, beside transform and input.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            parameters: self.parameters.clone(),
+            key: self.key.clone(),
+            dedup: self.dedup.clone(),
+            follows: self.follows,
+            // The rows that a filtered merge has are those that a whole run would give.
+            filter: self.filter.clone().filter(|_| self.write != Write::Merge),
+            lookups: self.lookups.clone(),
+            upstream: self.upstream.clone(),
+        }
+    }
+}
+
+/// A dataset as the windowed input of another.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UpstreamInput {
+    /// The dataset.
+    pub dataset: String,
+    /// The column that says which partition a row belongs to, where partitions of the input can lie in several; else they are taken whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_column: Option<String>,
+}
+
+/// What decides the rows of a partition beside its transform and its input. A published partition with others than are declared is stale.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Settings {
+    /// Values of the transform's parameters, defaults included.
+    pub parameters: IndexMap<String, String>,
+    /// Columns that rows are identified and sorted by.
+    pub key: Vec<String>,
+    /// How duplicates are removed.
+    pub dedup: Option<Dedup>,
+    /// Whether records are followed across partitions.
+    pub follows: bool,
+    /// SQL condition that input records met.
+    pub filter: Option<String>,
+    /// Further inputs.
+    pub lookups: IndexMap<String, String>,
+    /// Datasets that are windowed.
+    pub upstream: Vec<UpstreamInput>,
+}
+
+impl Settings {
+    /// Returns the digest that stands for it in tables: SHA-256 of its JSON, parameters and lookups by name.
+    pub fn digest(&self) -> Digest {
+        let mut sorted = self.clone();
+        sorted.parameters.sort_keys();
+        sorted.lookups.sort_keys();
+        Digest::of(&serde_json::to_vec(&sorted).unwrap_or_default())
+    }
+
+    /// Returns in words what is otherwise in `declared`. Without `all`, parameters and key are left out: another transform has its own.
+    pub fn differences(&self, declared: &Settings, all: bool) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut table = |what: &str, was: &IndexMap<String, String>, is: &IndexMap<String, String>| {
+            let mut names: Vec<&String> = was.keys().chain(is.keys().filter(|k| !was.contains_key(*k))).collect();
+            names.retain(|k| was.get(*k) != is.get(*k));
+            let shown = |v: Option<&String>| v.map_or("not there".into(), |v| format!("{v:?}"));
+            words.extend(names.iter().map(|k| format!("{what} {k} was {} and is {}", shown(was.get(*k)), shown(is.get(*k)))));
+        };
+        if all {
+            table("the parameter", &self.parameters, &declared.parameters);
+        }
+        table("the lookup", &self.lookups, &declared.lookups);
+        let list = |names: &[String]| format!("({})", names.join(", "));
+        if all && self.key != declared.key {
+            words.push(format!("key was {} and is {}", list(&self.key), list(&declared.key)));
+        }
+        if self.dedup != declared.dedup {
+            let shown = |d: &Option<Dedup>| d.as_ref().map_or("none".into(), dedup_text);
+            words.push(format!("dedup was {} and is {}", shown(&self.dedup), shown(&declared.dedup)));
+        } else if self.follows != declared.follows {
+            words.push(format!("its records are {}followed across partitions now", if declared.follows { "" } else { "not " }));
+        }
+        if self.filter != declared.filter {
+            let shown = |f: &Option<String>| f.as_ref().map_or("none".into(), |f| format!("{f:?}"));
+            words.push(format!("filter was {} and is {}", shown(&self.filter), shown(&declared.filter)));
+        }
+        if self.upstream != declared.upstream {
+            words.push("the time_column of its input is another".into());
+        }
+        words
+    }
+}
+
+/// Returns how duplicates are removed, in the words of restitch.toml.
+pub fn dedup_text(d: &Dedup) -> String {
+    let name = |v: serde_json::Result<serde_json::Value>| v.ok().and_then(|v| v.as_str().map(str::to_owned)).unwrap_or_default();
+    let (keep, conflict) = (name(serde_json::to_value(d.keep)), name(serde_json::to_value(d.on_conflict)));
+    format!("({}), keep {keep}, on conflict {conflict}", d.key.join(", "))
 }
 
 /// The record of a run.
@@ -347,6 +450,12 @@ pub struct Manifest {
     /// For a merge or a delete-insert: the published rows that it read, by partition. They are an input like raw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bases: Vec<BaseRecord>,
+    /// Where datasets are the input: their published partitions that were read. They are an input like raw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<UpstreamRecord>,
+    /// The runs that were published in one transaction with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<RunId>,
     /// The dataset's other partitions, compared before and after the swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<OthersRecord>,
@@ -365,6 +474,36 @@ pub struct BaseRecord {
     pub checksum: Digest,
     /// The files that hold them.
     pub files: Vec<FileRecord>,
+}
+
+/// A published partition of a dataset that another one was computed from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UpstreamRecord {
+    /// The dataset.
+    pub dataset: String,
+    /// The partition.
+    pub partition: String,
+    /// First instant, in UTC microseconds.
+    pub start_us: i64,
+    /// First instant after it.
+    pub end_us: i64,
+    /// The run that had published it.
+    pub run: RunId,
+    /// The version of the warehouse that the run had made.
+    pub snapshot: SnapshotId,
+    /// Its rows.
+    pub rows: u64,
+    /// Their content checksum.
+    pub checksum: Digest,
+    /// The files that hold them.
+    pub files: Vec<FileRecord>,
+}
+
+impl UpstreamRecord {
+    /// Returns whether it has an instant in common with the window from `start_us` to `end_us`.
+    pub fn overlaps(&self, start_us: i64, end_us: i64) -> bool {
+        self.start_us < end_us && start_us < self.end_us
+    }
 }
 
 /// Partitions of the dataset that a swap did not name: they had this checksum before it, and have it after it.
@@ -477,6 +616,9 @@ pub struct PartitionRecord {
     pub input_snapshot: Option<SnapshotId>,
     /// The transform that made its rows.
     pub transform_digest: Option<Digest>,
+    /// The [`Settings`] that made its rows, by their digest.
+    #[serde(default)]
+    pub settings_digest: Option<Digest>,
     /// Keys that are new.
     pub added: Option<u64>,
     /// Keys that are gone.

@@ -6,6 +6,7 @@ mod command;
 mod contract;
 mod crash;
 mod doctor;
+mod downstream;
 mod examples;
 mod fuzz;
 mod guests;

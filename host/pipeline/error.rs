@@ -117,6 +117,9 @@ pub enum Error {
     /// Nothing was ever landed.
     #[error("nothing was landed in {source_name} yet")]
     NoInput { source_name: String },
+    /// A dataset that is to be read has nothing.
+    #[error("nothing of {dataset} is published yet")]
+    NoUpstream { dataset: String },
     /// The transform does not fit the dataset.
     #[error("dataset {dataset} and transform {transform} do not fit: {problem}")]
     Fit { dataset: String, transform: TransformRef, problem: String, hint: Option<String> },
@@ -202,6 +205,9 @@ pub enum Error {
     Doctor(#[from] DoctorError),
     #[error(transparent)]
     Gc(#[from] GcError),
+    /// Runs that cannot be published together, each with what keeps it from it.
+    #[error("nothing was published: {}", problems.iter().map(|(run, e)| format!("{run}: {}", super::run::chain(e))).collect::<Vec<_>>().join("; "))]
+    Together { problems: Vec<(RunId, Error)> },
     /// Our own bug.
     #[error("BUG: {0}")]
     Internal(String),
@@ -217,7 +223,7 @@ impl Error {
             Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => {
                 ErrorKind::Usage
             }
-            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => {
+            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NoUpstream { .. } | Error::NotReplayable { .. } => {
                 ErrorKind::Usage
             }
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
@@ -246,6 +252,8 @@ impl Error {
             Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. })
             | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
             Error::Approval { .. } => ErrorKind::Approval,
+            // What no word can mend comes first.
+            Error::Together { problems } => problems.iter().map(|(_, e)| e.kind()).min_by_key(|k| k.code()).unwrap_or(ErrorKind::Failed),
             _ => ErrorKind::Failed,
         }
     }
@@ -281,6 +289,11 @@ impl Error {
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
             Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
+            Error::Together { problems } => {
+                let hints: Vec<String> = problems.iter().filter_map(|(run, e)| Some(format!("{run}: {}", e.hint()?))).collect();
+                (!hints.is_empty()).then(|| hints.join("\n"))
+            }
+            Error::NoUpstream { dataset } => Some(format!("`restitch run {dataset}` publishes it; `--cascade` goes on with what is made of it")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
             Error::Rejected { run, .. } => Some(format!(
                 "`restitch show {run}` shows what was measured; --validate warn publishes all the same; `restitch discard {run}` removes rows that were staged"

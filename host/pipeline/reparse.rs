@@ -98,6 +98,8 @@ impl Workshop {
             gaps: Vec::new(),
             error: None,
             bases: Vec::new(),
+            upstream: Vec::new(),
+            together: Vec::new(),
             others: None,
             reparse: None,
         })
