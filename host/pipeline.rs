@@ -764,7 +764,13 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) 
     stale.values_mut().for_each(|why| why.retain(|w| registered || *w != Staleness::Transform));
     let partition = |p: &PublishedRow| {
         let start = p.window.start();
-        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).cloned().unwrap_or_default(), quarantined: 0 }
+        PartitionState {
+            published: p.clone(),
+            state: state(p),
+            dirty: dirty.contains(&start),
+            stale: stale.get(&start).cloned().unwrap_or_default(),
+            quarantined: 0,
+        }
     };
     let partitions = facts.published.iter().map(partition).collect();
     let (inputs, stand) = (facts.inputs.clone(), facts.stand);

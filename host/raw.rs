@@ -274,8 +274,9 @@ fn split_published(
     let rows = batch.num_rows();
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     let fields: Vec<_> = batch.schema().fields()[..asked].to_vec();
-    let columns = RecordBatch::try_new_with_options(std::sync::Arc::new(arrow::datatypes::Schema::new(fields)), batch.columns()[..asked].to_vec(), &options)
-        .expect("BUG: a prefix of a batch is a batch");
+    let columns =
+        RecordBatch::try_new_with_options(std::sync::Arc::new(arrow::datatypes::Schema::new(fields)), batch.columns()[..asked].to_vec(), &options)
+            .expect("BUG: a prefix of a batch is a batch");
     let start = part.window.start().0;
     let times = match time_column {
         None => TimestampMicrosecondArray::from_value(start, rows),
@@ -284,7 +285,13 @@ fn split_published(
             let outside = (0..rows).find(|row| times.is_null(*row) || !part.window.contains(EventTime(times.value(*row))));
             if let Some(row) = outside {
                 let time = (!times.is_null(row)).then(|| EventTime(times.value(row)));
-                return Err(DataFileError::Outside { path: path.into(), row: part.first_row as u64 + row as u64, column: column.into(), time, window: part.window });
+                return Err(DataFileError::Outside {
+                    path: path.into(),
+                    row: part.first_row as u64 + row as u64,
+                    column: column.into(),
+                    time,
+                    window: part.window,
+                });
             }
             times
         }

@@ -347,7 +347,8 @@ impl View<'_> {
     /// The catalog cannot be read.
     pub fn published(&self, dataset: &str, span: Option<Window>) -> Result<Vec<PublishedRow>, CatalogError> {
         let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
-        let sql = "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
+        let sql =
+            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
                    FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![dataset, from, to], published_row)?;
@@ -359,7 +360,8 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn published_at(&self, dataset: &str, start: EventTime) -> Result<Option<PublishedRow>, CatalogError> {
-        let sql = "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
+        let sql =
+            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
                    FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2";
         Ok(self.connection.prepare_cached(sql)?.query_row(params![dataset, start.0], published_row).optional()?)
     }
@@ -573,7 +575,8 @@ impl View<'_> {
 pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
     let (sources, upstream): (String, String) = (r.get(1)?, r.get(4)?);
     let sources = sources.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect();
-    let upstream = serde_json::from_str(&upstream).map_err(|e| rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, e.into()))?;
+    let upstream =
+        serde_json::from_str(&upstream).map_err(|e| rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, e.into()))?;
     Ok(DatasetRow { name: r.get(0)?, sources, upstream, grain: r.get(2)?, time_zone: r.get(3)? })
 }
 

@@ -97,7 +97,8 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn settings_of(&self, dataset: &str) -> Result<HashMap<Digest, Settings>, CatalogError> {
-        let sql = "SELECT digest, settings FROM restitch_settings WHERE digest IN (SELECT settings_digest FROM restitch_partition WHERE dataset = ?1)";
+        let sql =
+            "SELECT digest, settings FROM restitch_settings WHERE digest IN (SELECT settings_digest FROM restitch_partition WHERE dataset = ?1)";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map([dataset], |r| Ok((digest(r, 0)?, r.get::<_, String>(1)?)))?;
         let parse = |text: &str| serde_json::from_str(text).map_err(|e| CatalogError::Value { what: "settings", value: e.to_string() });

@@ -339,7 +339,8 @@ impl Commit<'_> {
     /// # Errors
     /// The catalog cannot be written.
     pub fn put_published(&self, dataset: &str, rows: &[PublishedRow]) -> Result<(), CatalogError> {
-        let mut insert = self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
+        let mut insert =
+            self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
         for p in rows {
             let (start, end) = (p.window.start().0, p.window.end().0);
             insert.execute(params![

@@ -213,7 +213,8 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
             }
             Outcome::Failed(e) => {
                 let said = e.to_string();
-                let failed = outcome(&dataset, Err(*e), workshop).unwrap_or_else(|f| Answer { failure: Some(f), ..Answer::new(String::new(), json!(null)) });
+                let failed =
+                    outcome(&dataset, Err(*e), workshop).unwrap_or_else(|f| Answer { failure: Some(f), ..Answer::new(String::new(), json!(null)) });
                 answer.text += &format!("\n{dataset}: {said}.\n{}", failed.text);
                 answer.failure = answer.failure.or(failed.failure);
                 json!({ "outcome": "failed", "error": said, "run": failed.json })

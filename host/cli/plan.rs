@@ -99,7 +99,12 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         text += "Nothing to do.\n";
     } else {
         let (partitions, records) = (count(plan.partition_count(), "partition"), count(plan.records(), "record"));
-        text += &format!("{}\n{partitions}, {records} from {} ({}).\n", table.text(), count(plan.files, if plan.downstream { "published partition" } else { "raw file" }), bytes(plan.bytes));
+        text += &format!(
+            "{}\n{partitions}, {records} from {} ({}).\n",
+            table.text(),
+            count(plan.files, if plan.downstream { "published partition" } else { "raw file" }),
+            bytes(plan.bytes)
+        );
     }
     if !plan.ranges.is_empty() {
         text += &touches(plan);

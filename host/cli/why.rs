@@ -71,7 +71,11 @@ fn text(args: &Args, key: &[String], why: &Why) -> String {
     for (run, p) in &why.runs {
         // A run stands behind what it read, and before what was landed after that; one that published nothing, behind the run before it.
         at = at.max(run.manifest.published_snapshot.unwrap_or(run.manifest.base_snapshot).0);
-        events.push((at, 1, story(run, p) + &made_of(why, run, p) + &numbers(why, key, run, p).map_or(String::new(), |n| format!("\n              {n}"))));
+        events.push((
+            at,
+            1,
+            story(run, p) + &made_of(why, run, p) + &numbers(why, key, run, p).map_or(String::new(), |n| format!("\n              {n}")),
+        ));
     }
     events.sort_by_key(|(snapshot, order, _)| (*snapshot, *order));
     let now = match &why.published {

@@ -22,7 +22,9 @@ impl Reader<'_> {
         let upstream: Vec<String> = named.iter().filter(is_dataset).cloned().collect();
         let Some(first) = upstream.first() else { return Ok(upstream) };
         if let Some(source) = named.iter().find(|name| sources.contains_key(*name)) {
-            let message = format!("{source:?} is a source and {first:?} a dataset: records come in the order of arrival, rows of a dataset in that of its partitions, so they are not taken together");
+            let message = format!(
+                "{source:?} is a source and {first:?} a dataset: records come in the order of arrival, rows of a dataset in that of its partitions, so they are not taken together"
+            );
             let hint = format!("make a dataset of {source}, and name only datasets here; or send the source whole, as a lookup");
             return Err(self.error(d.input.span(), message, Some(hint)));
         }
@@ -33,7 +35,11 @@ impl Reader<'_> {
         }
         if let Some(text) = d.on_row_failure.as_ref().filter(|t| t.as_ref() == "quarantine") {
             let message = format!("rows of the dataset {first} have no record id by which one of them could be put in quarantine");
-            return Err(self.error(text.span(), message, Some(format!("declare it in [dataset.{first}]; here a row that the transform fails on fails the run"))));
+            return Err(self.error(
+                text.span(),
+                message,
+                Some(format!("declare it in [dataset.{first}]; here a row that the transform fails on fails the run")),
+            ));
         }
         Ok(upstream)
     }
@@ -145,7 +151,9 @@ mod tests {
 
     /// A project with a source and datasets: name, input, and further keys.
     fn project(datasets: &[(&str, &str, &str)]) -> Result<Project, ConfigError> {
-        let mut toml = "[warehouse]\npath = \"w\"\n[source.orders]\nformat = \"jsonl\"\nevent_time = \"at\"\ncolumns = { at = { type = \"timestamp\" } }\n".to_owned();
+        let mut toml =
+            "[warehouse]\npath = \"w\"\n[source.orders]\nformat = \"jsonl\"\nevent_time = \"at\"\ncolumns = { at = { type = \"timestamp\" } }\n"
+                .to_owned();
         for (name, input, more) in datasets {
             let partition = if more.contains("partition") { "" } else { "partition = \"day\"\n" };
             toml += &format!("[dataset.{name}]\ninput = {input}\ntransform = \"t@1\"\n{partition}{more}\n");
@@ -184,14 +192,16 @@ mod tests {
         assert_eq!(e.message, "a partition of weekly (by week in UTC) need not lie in one of m (by month in UTC)");
         assert!(e.hint.unwrap().starts_with("declare in [dataset.weekly] which column has a row's time: time_column = "));
         weeks("time_column = \"at\"").unwrap();
-        let zone = |zone: &str| project(&[("daily", "\"orders\"", ""), ("m", "\"daily\"", &format!("partition = \"month\"\ntime_zone = \"{zone}\""))]);
+        let zone =
+            |zone: &str| project(&[("daily", "\"orders\"", ""), ("m", "\"daily\"", &format!("partition = \"month\"\ntime_zone = \"{zone}\""))]);
         zone("UTC").unwrap();
         assert!(zone("Europe/Berlin").unwrap_err().message.contains("by month in Europe/Berlin"));
     }
 
     #[test]
     fn a_diamond_is_ordered_whatever_the_order_of_the_file() {
-        let p = project(&[("d", "[\"b\", \"c\"]", ""), ("e", "\"orders\"", ""), ("c", "\"a\"", ""), ("b", "\"a\"", ""), ("a", "\"orders\"", "")]).unwrap();
+        let p = project(&[("d", "[\"b\", \"c\"]", ""), ("e", "\"orders\"", ""), ("c", "\"a\"", ""), ("b", "\"a\"", ""), ("a", "\"orders\"", "")])
+            .unwrap();
         let names = |name: &str| p.downstream(name).iter().map(|d| d.name.as_str()).collect::<Vec<_>>().join(" ");
         assert_eq!((names("a").as_str(), names("b").as_str(), names("d").as_str(), names("e").as_str()), ("c b d", "d", "", ""));
         assert_eq!(p.roots(&p.datasets["d"]).iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["orders"]);

@@ -170,7 +170,14 @@ impl Workshop {
             }
             // Whether instructions are counted is up to the limits of then.
             let transform = self.load(row.digest, &recipe.limits)?;
-            let computed = self.recompute_rows(recipe, (&old.bases, old.upstream.clone()), &transform, &rows, (owner, request.grant_payload.is_some()), progress)?;
+            let computed = self.recompute_rows(
+                recipe,
+                (&old.bases, old.upstream.clone()),
+                &transform,
+                &rows,
+                (owner, request.grant_payload.is_some()),
+                progress,
+            )?;
             for (c, p) in computed.into_iter().zip(&rows) {
                 doubled += c.doubled_keys;
                 left_out += c.record.quarantined.len();

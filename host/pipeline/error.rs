@@ -223,9 +223,12 @@ impl Error {
             Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => {
                 ErrorKind::Usage
             }
-            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NoUpstream { .. } | Error::NotReplayable { .. } => {
-                ErrorKind::Usage
-            }
+            Error::Rebound { .. }
+            | Error::Recut { .. }
+            | Error::Evolution { .. }
+            | Error::NoInput { .. }
+            | Error::NoUpstream { .. }
+            | Error::NotReplayable { .. } => ErrorKind::Usage,
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
                 ErrorKind::Usage
             }

@@ -366,7 +366,9 @@ fn base_note(old: &Manifest) -> Option<String> {
             format!("{count} partition(s) of {dataset} that {runs} had published")
         };
         let read = summary(&old.upstream).iter().map(of).collect::<Vec<_>>().join(" and ");
-        return Some(format!("the rerun read {read}, by their pinned hashes: it proves what this run made of them; `verify` of those runs proves how they came about"));
+        return Some(format!(
+            "the rerun read {read}, by their pinned hashes: it proves what this run made of them; `verify` of those runs proves how they came about"
+        ));
     }
     let runs: std::collections::BTreeSet<RunId> = old.bases.iter().map(|b| b.run).collect();
     let names = runs.iter().map(RunId::to_string).collect::<Vec<_>>().join(", ");

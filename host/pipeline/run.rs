@@ -10,7 +10,10 @@ use crate::{
     datafile::Written,
     execute::{self, Grouping, Job, LeftOut, Progress, cut, execute, output_fields, read_lookup},
     id::{Digest, RunId, SnapshotId},
-    manifest::{BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, UpstreamRecord, Validation, Versions, WriteMode, checksum_of},
+    manifest::{
+        BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, UpstreamRecord, Validation, Versions, WriteMode,
+        checksum_of,
+    },
     moves::{self, Moved},
     plan::{BoundPlan, Plan, PlannedPartition, Reason, unsettled},
     publish::{self, PublishError},
@@ -207,7 +210,8 @@ impl Workshop {
         (hull, upstream): (Window, Vec<UpstreamRecord>),
         masked: bool,
     ) -> Result<Prepared, Error> {
-        let (raw, moved) = if recipe.upstream.is_empty() { self.raw_inputs(&recipe, hull)? } else { (self.upstream_inputs(&recipe, &upstream)?, Vec::new()) };
+        let (raw, moved) =
+            if recipe.upstream.is_empty() { self.raw_inputs(&recipe, hull)? } else { (self.upstream_inputs(&recipe, &upstream)?, Vec::new()) };
         let mut fields = raw[0].table.fields();
         fields.retain(|f| !(masked && f.name == envelope::PAYLOAD));
         let filter = recipe.filter.as_deref().map(|sql| Filter::parse(sql, &fields)).transpose()?;
@@ -589,13 +593,7 @@ pub(super) fn fresh_table(name: &str, output: &[Field]) -> Table {
 }
 
 /// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.
-pub(super) fn fit(
-    project: &Project,
-    dataset: &Dataset,
-    d: &Descriptor,
-    recipe: &mut Recipe,
-    upstream: &[(String, Vec<Field>)],
-) -> Result<(), Error> {
+pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe, upstream: &[(String, Vec<Field>)]) -> Result<(), Error> {
     let refuse =
         |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
     if recipe.key.is_empty() {
