@@ -310,7 +310,7 @@ pub fn plan(facts: &Facts, request: &Request) -> Result<Plan, PlanError> {
         write: request.write,
         downstream: facts.downstream,
         stale: Vec::new(),
-        upstream: stale::unready_words(facts, window),
+        upstream: stale::unready_words(facts, request.window),
         standing: StandingRows::default(),
     };
     if let Some(window) = window {

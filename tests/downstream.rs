@@ -503,3 +503,69 @@ fn a_version_is_tried_on_pinned_rows_and_a_transform_proven_on_them() {
     let trials = lab.open().try_out(&trial, &()).unwrap();
     assert_eq!((trials.failed().count(), trials.records, trials.rows), (0, 6, 5));
 }
+
+/// Runs the commands of a page, each with the lines below it looked for in what it says.
+#[test]
+fn the_commands_of_the_page_do_what_it_says() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(root.join("docs/downstream.md")).unwrap();
+    let example = std::fs::read_to_string(root.join("examples/late_orders/restitch.toml")).unwrap();
+    let block = |kind: &str| page.split(&format!("```{kind}\n")).skip(1).map(|b| b.split("```").next().unwrap().to_owned()).collect::<Vec<_>>();
+    let folder = tempfile::tempdir().unwrap();
+    let toml = example[..example.find("# What each customer").unwrap()].to_owned() + &block("toml")[0];
+    std::fs::write(folder.path().join("restitch.toml"), toml).unwrap();
+    copy(&root.join("examples/late_orders/data"), &folder.path().join("data"));
+    for file in ["clean-orders-1.0.0.wasm", "customer-totals-1.0.0.wasm"] {
+        std::fs::copy(component(file), folder.path().join(file)).unwrap();
+    }
+    let squeeze = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut commands = 0;
+    for step in block("console").join("").split("$ restitch ").skip(1) {
+        let mut lines = step.lines();
+        let words = lines.next().unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+        let out = command.current_dir(folder.path()).args(["--now", "2026-05-03T12:00:00Z"]).args(words.split(' ')).output().unwrap();
+        let said = squeeze(&format!("{} {}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)));
+        assert_eq!(out.status.success(), !step.contains("Error: "), "{words}: {said}");
+        for line in lines.filter(|l| !l.trim().is_empty()) {
+            assert!(said.contains(&squeeze(line)), "{words}: {line:?} is not in {said}");
+        }
+        commands += 1;
+    }
+    assert!(commands > 12, "{commands}");
+}
+
+/// What is printed, as a program reads it, and the exit codes.
+#[test]
+fn the_command_says_what_became_of_each_dataset() {
+    let (lab, _) = built();
+    let json = |words: &str| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+        let out = command.arg("-C").arg(lab.folder.path()).args(["--json", "--now", lab.now]).args(words.split(' ')).output().unwrap();
+        (out.status.code().unwrap(), serde_json::from_slice::<serde_json::Value>(&out.stdout).unwrap())
+    };
+    let (code, done) = json("run daily --cascade");
+    let step = &done["cascade"][0];
+    assert_eq!((code, &done["run"], &step["outcome"], &step["dataset"]), (0, &serde_json::Value::Null, &"published".into(), &"monthly".into()));
+    assert_eq!(step["run"]["upstream"][0]["partition"], "2026-04-30");
+    assert_eq!(json("run daily --cascade").1["cascade"][0]["outcome"], "up to date");
+    assert_eq!(json("run daily --cascade --stage").0, 2);
+    // Downstream a check says no: the exit code is that.
+    let declare = |more: &str| std::fs::write(lab.path("restitch.toml"), months().replace("checks = [", more)).unwrap();
+    declare("checks = [{ kind = \"row_count\", max = 1 }, ");
+    std::fs::write(lab.path("late.jsonl"), order("e9", "2026-05-01T10:00:00Z", "D", "1")).unwrap();
+    json("ingest orders late.jsonl");
+    let (code, done) = json("repair daily --cascade");
+    let kinds = (&done["status"], &done["cascade"][0]["outcome"], &done["error"]["kind"]);
+    assert_eq!((code, kinds), (3, (&"published".into(), &"failed".into(), &"validation".into())));
+    let stale = "upstream daily 2026-05-01 was published by r3 after this";
+    assert_eq!(json("status monthly").1["datasets"][0]["partitions"][1]["stale"], stale);
+    // An approval downstream: it is computed, and waits; publishing it together with a rejected one says both.
+    declare("approvers = [\"carol\"]\napproval = \"required\"\nchecks = [");
+    let (code, done) = json("run daily --cascade");
+    assert_eq!((code, &done["cascade"][0]["outcome"], &done["error"]["kind"]), (5, &"failed".into(), &"approval".into()), "{done}");
+    let (code, done) = json("publish r4 r5");
+    let message = done["error"]["message"].as_str().unwrap();
+    assert_eq!(code, 2);
+    assert!(message.contains("r4: run r4 is rejected, not staged; r5: r5 is computed and checked, and waits for approval"), "{message}");
+}

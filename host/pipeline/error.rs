@@ -277,6 +277,10 @@ impl Error {
             Error::Execute(ExecuteError::TooManyQuarantined(refused)) => {
                 Some(format!("max_quarantined of [dataset.{}] raises the bound; the first are\n{}", refused.dataset, refused.first.join("\n")))
             }
+            Error::Execute(ExecuteError::Nulls(nulls)) if nulls.published => Some(format!(
+                "rows of {} that were published before it had the column are null in it: `restitch backfill` makes them again",
+                nulls.sources.join(", ")
+            )),
             Error::Execute(ExecuteError::Nulls(nulls)) => {
                 let (start, end) = nulls.window.map_or(("TIME".into(), "TIME".into()), |w| w.bounds_text());
                 let command = |s: &String| format!("`restitch ingest {s} --reparse --start {start} --end {end}`");
