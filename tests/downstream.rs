@@ -298,6 +298,38 @@ fn where_partitions_do_not_nest_the_time_column_decides() {
     assert_eq!(lab.try_go(window).unwrap_err().kind(), ErrorKind::Usage, "monthly has no time_column of its own");
 }
 
+/// What another tool did to an input is no run's, and is not read as if it were.
+#[test]
+fn an_input_that_another_tool_replaced_is_refused_until_it_is_written_anew() {
+    let (lab, book) = built();
+    let catalog = rusqlite::Connection::open(lab.catalog()).unwrap();
+    let sql = "UPDATE ducklake_data_file SET path = path || '.other' WHERE data_file_id = (SELECT max(data_file_id) FROM ducklake_data_file)";
+    assert_eq!(catalog.execute(sql, []).unwrap(), 1);
+    drop(catalog);
+    let e = lab.try_go(request(Kind::Run, "monthly")).unwrap_err();
+    assert_eq!((e.to_string().as_str(), e.kind()), ("files of partition 2026-05-03 of daily were replaced by another tool", ErrorKind::Conflict));
+    lab.go(RunRequest { start: Some("2026-05-03".into()), ..request(Kind::Backfill, "daily") });
+    run(&lab, "monthly");
+    assert_eq!(monthly(&lab), book.months());
+}
+
+/// A file of an input that rotted is found before its rows go anywhere.
+#[test]
+fn a_damaged_input_publishes_nothing_and_a_replay_says_so() {
+    let (lab, _) = built();
+    let first = run(&lab, "monthly");
+    let file = lab.path("warehouse").join(&first.upstream[0].files[0].path);
+    let mut bytes = std::fs::read(&file).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+    let april = RunRequest { start: Some("2026-04".into()), ..request(Kind::Backfill, "monthly") };
+    for e in [lab.try_go(april).unwrap_err(), lab.replay(first.run).unwrap_err()] {
+        assert!(matches!(&e, Error::Input { bad } if bad.path == first.upstream[0].files[0].path), "{e}");
+    }
+    assert_eq!(lab.rows("select run from restitch_partitions where dataset = 'monthly'"), ["r2", "r2"]);
+}
+
 /// Staged runs of two datasets: both or neither.
 #[test]
 fn two_datasets_are_published_in_one_transaction_or_not_at_all() {
@@ -316,6 +348,9 @@ fn two_datasets_are_published_in_one_transaction_or_not_at_all() {
     let e = lab.open().publish_together(&[day, RunId(1), RunId(99)]).unwrap_err();
     assert_eq!(e.to_string(), "nothing was published: r1: run r1 is published, not staged; r99: there is no run r99");
     assert_eq!((e.kind(), snapshots() == before), (ErrorKind::Usage, true));
+    let twice = staged("daily", "2026-05-03");
+    let e = lab.open().publish_together(&[day, twice]).unwrap_err();
+    assert!(e.to_string().ends_with(&format!("{twice}: {day} is a run of daily too, and one snapshot has one run of a dataset")), "{e}");
     // The month changed meanwhile: neither is published, and both still wait.
     lab.go(RunRequest { start: Some("2026-05".into()), params: vec![("currency".into(), "USD".into())], ..request(Kind::Backfill, "monthly") });
     let before = (snapshots(), lab.rows("select checksum from restitch_partitions order by 1"));
@@ -350,7 +385,8 @@ fn a_cascade_or_a_double_publication_that_dies_anywhere_leaves_whole_datasets() 
     let (day, month) = (stage(Kind::Backfill, "daily", Some("2026-05-01")), stage(Kind::Backfill, "monthly", Some("2026-04")));
     let checksums =
         |lab: &Lab, dataset: &str| lab.rows(&format!("select run, checksum from restitch_partitions where dataset = '{dataset}' order by partition"));
-    let acts: [(&str, &dyn Fn(&Lab)); 2] = [
+    type Act<'a> = (&'a str, &'a dyn Fn(&Lab));
+    let acts: [Act; 2] = [
         ("cascade", &|lab| drop(cascade(lab, Kind::Repair, "daily"))),
         ("together", &|lab| drop(lab.open().publish_together(&[day, month]).unwrap())),
     ];

@@ -477,7 +477,9 @@ impl Reader<'_> {
         let source_of = |name: &str, span: Range<usize>| -> Result<&Source, ConfigError> {
             sources.get(name).ok_or_else(|| {
                 let unknown = Unknown::new("source", name, sources.keys());
-                self.error(span, unknown.to_string(), Some(unknown.hint))
+                let hint =
+                    if declared.iter().any(|d| d == name) { "a lookup is a source, and this is a dataset".to_owned() } else { unknown.hint.clone() };
+                self.error(span, unknown.to_string(), Some(hint))
             })
         };
         let named = match d.input.get_ref() {

@@ -120,6 +120,9 @@ pub enum Error {
     /// A dataset that is to be read has nothing.
     #[error("nothing of {dataset} is published yet")]
     NoUpstream { dataset: String },
+    /// What is read of a dataset is not what a run of it has written.
+    #[error("files of partition {partition} of {dataset} were replaced by another tool")]
+    Foreign { dataset: String, partition: String },
     /// The transform does not fit the dataset.
     #[error("dataset {dataset} and transform {transform} do not fit: {problem}")]
     Fit { dataset: String, transform: TransformRef, problem: String, hint: Option<String> },
@@ -242,7 +245,7 @@ impl Error {
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. }) | Error::PlanFile { .. } | Error::Bound(_) => ErrorKind::Usage,
-            Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
+            Error::Moved { .. } | Error::Foreign { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(
                 ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. } | ExecuteError::TooManyQuarantined(_),
             )
@@ -299,6 +302,9 @@ impl Error {
             Error::Together { problems } => {
                 let hints: Vec<String> = problems.iter().filter_map(|(run, e)| Some(format!("{run}: {}", e.hint()?))).collect();
                 (!hints.is_empty()).then(|| hints.join("\n"))
+            }
+            Error::Foreign { dataset, partition } => {
+                Some(format!("`restitch backfill {dataset} --start {partition} --end {partition}` writes it anew"))
             }
             Error::NoUpstream { dataset } => Some(format!("`restitch run {dataset}` publishes it; `--cascade` goes on with what is made of it")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),

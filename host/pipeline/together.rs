@@ -32,6 +32,13 @@ impl Workshop {
                 Err(e) => problems.push((*run, e)),
             }
         }
+        for (i, (_, manifest, _)) in ready.iter().enumerate() {
+            let dataset = &manifest.recipe.dataset;
+            if let Some((_, first, _)) = ready[..i].iter().find(|(_, m, _)| m.recipe.dataset == *dataset) {
+                let message = format!("{} is a run of {dataset} too, and one snapshot has one run of a dataset", first.run);
+                problems.push((manifest.run, Error::Usage { message, hint: Some("publish them one after the other".into()) }));
+            }
+        }
         if !problems.is_empty() {
             return Err(Error::Together { problems });
         }

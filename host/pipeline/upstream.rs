@@ -124,11 +124,17 @@ impl Workshop {
         self.catalog.read(|v| {
             let mut pinned = Vec::new();
             for input in &recipe.upstream {
+                let Some(table) = v.table(&input.dataset, recipe.input_snapshot)? else { continue };
                 for u in v.partition_versions(&input.dataset)? {
                     let Some(version) = u.at(recipe.input_snapshot).filter(|_| u.window.start() < hull.end() && hull.start() < u.window.end()) else {
                         continue;
                     };
                     let Some(checksum) = version.checksum else { continue };
+                    let files = v.run_files(version.run, &u.partition)?;
+                    let live = v.partition_files(&table, recipe.input_snapshot, &u.partition)?;
+                    if !live.iter().all(|l| files.iter().any(|f| f.path == l.path)) || live.len() != files.len() {
+                        return Err(Error::Foreign { dataset: input.dataset.clone(), partition: u.partition });
+                    }
                     pinned.push(UpstreamRecord {
                         dataset: input.dataset.clone(),
                         start_us: u.window.start().0,
@@ -137,7 +143,7 @@ impl Workshop {
                         snapshot: version.snapshot,
                         rows: version.rows as u64,
                         checksum,
-                        files: v.run_files(version.run, &u.partition)?,
+                        files,
                         partition: u.partition,
                     });
                 }

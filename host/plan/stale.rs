@@ -9,7 +9,7 @@ use crate::{
     window::{Calendar, Window},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fmt,
 };
 
@@ -75,6 +75,10 @@ pub struct Unready {
 pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
     let mut stale: BTreeMap<EventTime, Vec<Staleness>> = BTreeMap::new();
     let declared = facts.declared.as_ref().map(|d| (d, d.digest()));
+    let mut made_of: HashMap<EventTime, Vec<&PartitionVersions>> = HashMap::new();
+    for u in &facts.upstream {
+        touched(facts.calendar, u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
+    }
     let mut add = |p: &PublishedRow, why: Staleness| stale.entry(p.window.start()).or_default().push(why);
     for p in &facts.published {
         let same = p.transform_digest == facts.transform_digest;
@@ -90,7 +94,7 @@ pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
                 add(p, Staleness::Settings(words));
             }
         }
-        if let Some(why) = upstream_changed(facts, p) {
+        if let Some(why) = made_of.get(&p.window.start()).and_then(|made_of| upstream_changed(facts, p, made_of)) {
             add(p, why);
         }
     }
@@ -108,10 +112,10 @@ pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
 }
 
 /// Compares what a partition was computed from with what is published of it now, by content: the same rows under another run change nothing.
-fn upstream_changed(facts: &Facts, p: &PublishedRow) -> Option<Staleness> {
+fn upstream_changed(facts: &Facts, p: &PublishedRow, made_of: &[&PartitionVersions]) -> Option<Staleness> {
     let rows = |u: &PartitionVersions, at: SnapshotId| u.at(at).and_then(|v| v.checksum);
-    let differs = |u: &&PartitionVersions| facts.input_snapshot > p.input_snapshot && rows(u, p.input_snapshot) != rows(u, facts.input_snapshot);
-    let mut changed = facts.upstream.iter().filter(|u| overlap(u.window, p.window)).filter(differs);
+    let differs = |u: &&&PartitionVersions| facts.input_snapshot > p.input_snapshot && rows(u, p.input_snapshot) != rows(u, facts.input_snapshot);
+    let mut changed = made_of.iter().filter(differs);
     let first = changed.next()?;
     let now = first.at(facts.input_snapshot)?;
     let what = match (now.rollback, now.checksum) {
