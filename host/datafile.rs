@@ -4,6 +4,7 @@
 
 use crate::{
     catalog::{ColumnStats, NewFile, Table},
+    checksum::Encoder,
     id::Digest,
     schema::{DataType, envelope},
     store::{File, Store, StoreError},
@@ -35,6 +36,7 @@ use parquet::{
 };
 use sha2::{Digest as _, Sha256};
 use std::{
+    collections::HashSet,
     io::{self, Write},
     sync::{
         Arc,
@@ -99,14 +101,25 @@ pub struct Written {
     pub digest: Digest,
 }
 
+/// Rows that are looked at to choose how a column is encoded, and fewer that are not enough to tell.
+const SAMPLE_ROWS: usize = 2_048;
+const SAMPLE_ROWS_MIN: usize = 256;
+
 /// A file that is being written.
 pub struct Writer {
     path: String,
     columns: Vec<(i64, DataType, String)>,
-    writer: ArrowWriter<Tee>,
+    schema: SchemaRef,
+    body: Body,
     has_nan: Vec<bool>,
     nulls: Vec<i64>,
     rows: i64,
+}
+
+enum Body {
+    /// No rows yet: they decide how columns are encoded.
+    Empty(Option<Tee>),
+    Begun(Box<ArrowWriter<Tee>>),
 }
 
 /// Counts and hashes what goes into the file.
@@ -140,21 +153,23 @@ impl Writer {
     /// The file exists or its folder is not writable.
     pub fn create(store: &Store, path: String, table: &Table) -> Result<Writer, DataFileError> {
         let schema = Arc::new(Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()));
-        let level = ZstdLevel::try_new(1).unwrap_or_default();
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(level))
-            .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-            .set_data_page_row_count_limit(PAGE_ROWS)
-            .set_write_batch_size(PAGE_ROWS)
-            .set_created_by("restitch".into())
-            .set_column_statistics_enabled(ColumnPath::from(envelope::PAYLOAD), EnabledStatistics::None)
-            .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD), false)
-            .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD_HASH), false)
-            .build();
         let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
-        let writer = ArrowWriter::try_new(tee, schema, Some(properties)).map_err(|source| DataFileError::Parquet { path: path.clone(), source })?;
         let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
-        Ok(Writer { path, has_nan: vec![false; columns.len()], nulls: vec![0; columns.len()], columns, writer, rows: 0 })
+        let body = Body::Empty(Some(tee));
+        Ok(Writer { path, has_nan: vec![false; columns.len()], nulls: vec![0; columns.len()], columns, schema, body, rows: 0 })
+    }
+
+    /// Returns the Parquet writer, begun with what the first batch tells of its columns.
+    fn begun(&mut self, first: Option<&RecordBatch>) -> Result<&mut ArrowWriter<Tee>, ParquetError> {
+        if let Body::Empty(tee) = &mut self.body {
+            let tee = tee.take().ok_or_else(|| ParquetError::General("an earlier write failed".into()))?;
+            let properties = properties(&self.columns, first);
+            self.body = Body::Begun(Box::new(ArrowWriter::try_new(tee, self.schema.clone(), Some(properties))?));
+        }
+        match &mut self.body {
+            Body::Begun(writer) => Ok(writer),
+            Body::Empty(_) => unreachable!("BUG: it was begun"),
+        }
     }
 
     /// Appends rows; the columns are the table's, in order.
@@ -174,7 +189,8 @@ impl Writer {
         }
         self.rows += batch.num_rows() as i64;
         // Field metadata (ids) comes from the writer's schema, so only types are compared.
-        self.writer.write(batch).map_err(|source| DataFileError::Parquet { path: self.path.clone(), source })
+        let written = self.begun(Some(batch)).and_then(|writer| writer.write(batch));
+        written.map_err(|source| DataFileError::Parquet { path: self.path.clone(), source })
     }
 
     /// Returns the rows written so far.
@@ -189,8 +205,9 @@ impl Writer {
     pub fn finish(mut self) -> Result<Written, DataFileError> {
         let path = self.path.clone();
         let parquet = |source| DataFileError::Parquet { path: path.clone(), source };
-        let metadata = self.writer.finish().map_err(parquet)?;
-        let tee = self.writer.inner_mut();
+        let writer = self.begun(None).map_err(parquet)?;
+        let metadata = writer.finish().map_err(parquet)?;
+        let tee = writer.inner_mut();
         tee.flush().map_err(|e| parquet(ParquetError::External(e.into())))?;
         let footer_bytes = u32::from_le_bytes([tee.tail[0], tee.tail[1], tee.tail[2], tee.tail[3]]) as i64;
         let digest = Digest(tee.hash.clone().finalize().into());
@@ -227,6 +244,43 @@ impl Writer {
         }
         Ok(stats)
     }
+}
+
+/// Returns how a file of these columns is written.
+fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>) -> WriterProperties {
+    let level = ZstdLevel::try_new(1).unwrap_or_default();
+    let mut properties = WriterProperties::builder()
+        .set_compression(Compression::ZSTD(level))
+        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
+        .set_data_page_row_count_limit(PAGE_ROWS)
+        .set_write_batch_size(PAGE_ROWS)
+        .set_created_by("restitch".into())
+        .set_column_statistics_enabled(ColumnPath::from(envelope::PAYLOAD), EnabledStatistics::None)
+        .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD), false)
+        // Hashes have nothing that could be made smaller.
+        .set_column_compression(ColumnPath::from(envelope::PAYLOAD_HASH), Compression::UNCOMPRESSED);
+    for (i, (_, data_type, name)) in columns.iter().enumerate() {
+        let path = || ColumnPath::from(vec![name.clone()]);
+        if first.is_some_and(|batch| is_mostly_distinct(*data_type, batch.column(i).as_ref())) {
+            // A dictionary would be looked up for every value, and thrown away when it is full.
+            properties = properties.set_column_dictionary_enabled(path(), false);
+        }
+    }
+    properties.build()
+}
+
+/// Returns whether hardly a value of a sample occurs twice in it.
+fn is_mostly_distinct(data_type: DataType, array: &dyn Array) -> bool {
+    let sample = array.slice(0, array.len().min(SAMPLE_ROWS));
+    let values = Encoder::new(data_type, sample.as_ref());
+    let mut seen = HashSet::new();
+    for row in (0..sample.len()).filter(|row| !values.is_null(*row)) {
+        let mut bytes = Vec::new();
+        values.put(row, &mut bytes);
+        seen.insert(bytes);
+    }
+    let valid = sample.len() - sample.null_count();
+    valid >= SAMPLE_ROWS_MIN && seen.len() * 10 >= valid * 9
 }
 
 /// Returns the least or greatest of the row groups' bounds in DuckLake's text form; `None` if all are null.
@@ -342,8 +396,10 @@ impl Reader {
     /// Returns the row groups that may hold event times of `windows`, and which of their rows, by page statistics.
     fn prune(&self, windows: &[Window]) -> Result<(Vec<usize>, Option<RowSelection>), ParquetError> {
         let metadata = self.metadata.metadata();
-        let field = Field::new(envelope::EVENT_TIME, DataType::Timestamp.arrow(), false);
-        let schema = Schema::new(vec![field]);
+        // The converter finds a column by its place: the schema has to be the file's.
+        let own = Field::new(envelope::EVENT_TIME, DataType::Timestamp.arrow(), false);
+        let fields = self.metadata.schema().fields().iter().map(|f| if f.name() == own.name() { own.clone() } else { f.as_ref().clone() });
+        let schema = Schema::new(fields.collect::<Vec<_>>());
         let converter = StatisticsConverter::try_new(envelope::EVENT_TIME, &schema, self.metadata.parquet_schema())?;
         let may_hold = |low: &ArrayRef, high: &ArrayRef, i: usize| {
             let (low, high) = (low.as_primitive::<TimestampMicrosecondType>(), high.as_primitive::<TimestampMicrosecondType>());
@@ -445,6 +501,36 @@ impl Scan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{catalog::TableColumn, schema::Field as Column};
+    use arrow::array::{Int64Array, StringArray, TimestampMicrosecondArray};
+
+    #[test]
+    fn pages_of_other_times_are_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        // The event time is not the first column: it is found by its place in the file.
+        let fields = [("id", DataType::String), (envelope::EVENT_TIME, DataType::Timestamp), ("n", DataType::Int64)];
+        let columns = fields.iter().zip(1..).map(|((name, t), id)| TableColumn { id, field: Column::new(*name, *t, false) }).collect();
+        let table = Table { id: 1, name: "t".into(), folder: String::new(), columns, partition_id: None };
+        let rows = 20 * PAGE_ROWS as i64;
+        let ids = StringArray::from_iter_values((0..rows).map(|n| format!("{n:08}")));
+        let times = TimestampMicrosecondArray::from_iter_values((0..rows).map(|n| n * 1_000_000)).with_timezone("UTC");
+        let arrays: Vec<ArrayRef> = vec![Arc::new(ids), Arc::new(times), Arc::new(Int64Array::from_iter_values(0..rows))];
+        let schema = Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>());
+        let mut writer = Writer::create(&store, "t.parquet".into(), &table).unwrap();
+        writer.write(&RecordBatch::try_new(Arc::new(schema), arrays).unwrap()).unwrap();
+        writer.finish().unwrap();
+        let scanned = |windows: &[Window]| -> Vec<i64> {
+            let scan = Reader::open(&store, "t.parquet").unwrap().scan(&[Column::new("n", DataType::Int64, false)], windows, 1000).unwrap();
+            scan.flat_map(|b| b.unwrap().column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+        };
+        let second = |s: i64| EventTime(s * 1_000_000);
+        assert_eq!(scanned(&[]).len(), rows as usize);
+        let (low, high) = (3 * PAGE_ROWS as i64 + 5, 3 * PAGE_ROWS as i64 + 9);
+        let page = scanned(&[Window::new(second(low), second(high)).unwrap()]);
+        assert_eq!((page[0], page.len()), (3 * PAGE_ROWS as i64, PAGE_ROWS));
+        assert!(scanned(&[Window::new(second(rows), second(rows + 1)).unwrap()]).is_empty());
+    }
 
     #[test]
     fn decimals_keep_their_scale() {

@@ -5,21 +5,18 @@
 use crate::{
     checksum::Encoder,
     config::{Dedup, Keep},
-    schema::Field,
+    schema::{DataType, Field},
 };
-use arrow::array::RecordBatch;
+use arrow::array::{Array, AsArray, RecordBatch};
 use siphasher::sip128::{Hasher128, SipHasher13};
-use std::{
-    collections::{HashMap, hash_map::Entry},
-    hash::{BuildHasherDefault, Hasher},
-};
+use std::{collections::HashSet, hash::Hasher, num::NonZeroU128};
 
 /// A record's place in arrival order: its ingest, its place there.
 pub type Arrival = (i64, i64);
 
 /// A 128-bit hash of a key, under a secret of this process: a feed cannot craft two keys that collide.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct KeyHash(u128);
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeyHash(NonZeroU128);
 
 /// Hashes keys of one process.
 #[derive(Clone, Copy)]
@@ -37,111 +34,106 @@ impl Default for KeyHasher {
 impl KeyHasher {
     /// Returns the hash of each row's values in `columns` of `batch`; `None` where one of them is null.
     pub fn hash(&self, batch: &RecordBatch, columns: &[(usize, Field)]) -> Vec<Option<KeyHash>> {
+        let rows = 0..batch.num_rows();
+        if let [(i, Field { data_type: DataType::String, .. })] = columns {
+            // The usual key: one text, which needs no encoding to be told from another.
+            let texts = batch.column(*i).as_string::<i32>();
+            return rows.map(|row| texts.is_valid(row).then(|| self.of(texts.value(row).as_bytes()))).collect();
+        }
         let encoders: Vec<Encoder> = columns.iter().map(|(i, f)| Encoder::new(f.data_type, batch.column(*i).as_ref())).collect();
         let mut bytes = Vec::new();
-        (0..batch.num_rows())
-            .map(|row| {
-                if encoders.iter().any(|e| e.is_null(row)) {
-                    return None;
-                }
-                bytes.clear();
-                encoders.iter().for_each(|e| e.put(row, &mut bytes));
-                let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-                hasher.write(&bytes);
-                Some(KeyHash(hasher.finish128().as_u128()))
-            })
-            .collect()
+        rows.map(|row| {
+            if encoders.iter().any(|e| e.is_null(row)) {
+                return None;
+            }
+            bytes.clear();
+            encoders.iter().for_each(|e| e.put(row, &mut bytes));
+            Some(self.of(&bytes))
+        })
+        .collect()
+    }
+
+    fn of(&self, bytes: &[u8]) -> KeyHash {
+        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
+        hasher.write(bytes);
+        KeyHash(NonZeroU128::new(hasher.finish128().as_u128()).unwrap_or(NonZeroU128::MAX))
     }
 }
 
 impl KeyHash {
     /// Returns which of `parts` equal shares of all keys this one belongs to.
-    pub fn part(&self, parts: u64) -> u64 {
-        ((self.0 >> 64) as u64) % parts
+    pub fn part(self, parts: u64) -> u64 {
+        ((self.0.get() >> 64) as u64) % parts
+    }
+
+    /// Returns the hash as 16 bytes.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.get().to_le_bytes()
+    }
+
+    /// Returns what [`KeyHash::to_bytes`] gave; `None` of zeros.
+    pub fn from_bytes(bytes: [u8; 16]) -> Option<KeyHash> {
+        NonZeroU128::new(u128::from_le_bytes(bytes)).map(KeyHash)
     }
 }
 
-/// Takes a uniformly distributed hash as it is.
-#[derive(Default)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            self.0 ^= u64::from_le_bytes(std::array::from_fn(|i| chunk.get(i).copied().unwrap_or(0)));
-        }
-    }
-    fn write_u128(&mut self, n: u128) {
-        self.0 = n as u64;
-    }
-}
-
-struct Kept<P> {
-    place: P,
-    arrival: Arrival,
-    payload: i64,
-    conflict: bool,
-}
-
-/// Removes duplicates of one partition. `P` names a record's place; the survivors' places come back.
-pub struct Deduplicator<P> {
-    keep: Keep,
-    keys: HashMap<KeyHash, Kept<P>, BuildHasherDefault<Identity>>,
-    keyless: Vec<(Arrival, P)>,
+/// Which records of one partition stay.
+#[derive(Debug)]
+pub struct Survivors {
+    /// By place in arrival order, 64 to a word.
+    stay: Vec<u64>,
     /// Records removed.
     pub duplicates: u64,
     /// Keys whose records differ in payload.
     pub conflicts: u64,
 }
 
-impl<P: Copy> Deduplicator<P> {
-    /// Returns one that follows `rule`, with room for `records`.
-    pub fn new(rule: &Dedup, records: usize) -> Deduplicator<P> {
-        let keys = HashMap::with_capacity_and_hasher(records, BuildHasherDefault::default());
-        Deduplicator { keep: rule.keep, keys, keyless: Vec::new(), duplicates: 0, conflicts: 0 }
+impl Survivors {
+    /// Returns whether the record at a place stays.
+    pub fn stays(&self, place: usize) -> bool {
+        self.stay[place / 64] >> (place % 64) & 1 == 1
     }
+}
 
-    /// Takes a record in; the order of calls does not matter, only `arrival` does.
-    pub fn add(&mut self, key: Option<KeyHash>, place: P, arrival: Arrival, payload: i64) {
-        let Some(key) = key else {
-            self.keyless.push((arrival, place));
-            return;
-        };
-        match self.keys.entry(key) {
-            Entry::Vacant(v) => {
-                v.insert(Kept { place, arrival, payload, conflict: false });
-            }
-            Entry::Occupied(mut o) => {
-                let kept = o.get_mut();
-                self.duplicates += 1;
-                if kept.payload != payload && !kept.conflict {
-                    kept.conflict = true;
-                    self.conflicts += 1;
-                }
-                let newer = arrival > kept.arrival;
-                if newer == (self.keep != Keep::FirstIngested) {
-                    (kept.place, kept.arrival, kept.payload) = (place, arrival, payload);
-                }
-            }
+/// Returns which of the records with these keys stay, at most 2^32 - 2 of them, given in arrival order; `payload` tells two of them apart.
+///
+/// One pass over a table of places: nothing is sorted, and no key is copied.
+pub fn survivors(rule: &Dedup, keys: &[Option<KeyHash>], payload: impl Fn(usize) -> i64) -> Survivors {
+    const FREE: u32 = u32::MAX;
+    assert!(keys.len() < FREE as usize, "BUG: {} records of one partition at once", keys.len());
+    let mask = (keys.len() * 2).next_power_of_two() - 1;
+    let mut table = vec![FREE; mask + 1];
+    let mut found = Survivors { stay: vec![u64::MAX; keys.len().div_ceil(64)], duplicates: 0, conflicts: 0 };
+    let mut differing: HashSet<usize> = HashSet::new();
+    for (place, key) in keys.iter().enumerate() {
+        // Two unknown keys are not one key.
+        let Some(key) = key else { continue };
+        let mut slot = key.0.get() as usize & mask;
+        while table[slot] != FREE && keys[table[slot] as usize] != Some(*key) {
+            slot = (slot + 1) & mask;
+        }
+        let kept = table[slot];
+        if kept == FREE {
+            table[slot] = place as u32;
+            continue;
+        }
+        found.duplicates += 1;
+        if payload(kept as usize) != payload(place) && differing.insert(slot) {
+            found.conflicts += 1;
+        }
+        let goes = if rule.keep == Keep::FirstIngested { place } else { kept as usize };
+        found.stay[goes / 64] &= !(1 << (goes % 64));
+        if rule.keep != Keep::FirstIngested {
+            table[slot] = place as u32;
         }
     }
-
-    /// Returns the places of the survivors in arrival order.
-    pub fn finish(self) -> Vec<P> {
-        let mut survivors = self.keyless;
-        survivors.extend(self.keys.into_values().map(|k| (k.arrival, k.place)));
-        survivors.sort_unstable_by_key(|(arrival, _)| *arrival);
-        survivors.into_iter().map(|(_, place)| place).collect()
-    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{config::OnConflict, schema::DataType};
+    use crate::config::OnConflict;
     use arrow::array::StringArray;
     use std::sync::Arc;
 
@@ -152,15 +144,9 @@ mod tests {
         let ids: StringArray = records.iter().map(|r| r.0).collect();
         let batch = RecordBatch::try_from_iter([("id", Arc::new(ids) as _)]).unwrap();
         let hashes = KeyHasher::default().hash(&batch, &[(0, field)]);
-        let orders: [Vec<usize>; 2] = [(0..records.len()).collect(), (0..records.len()).rev().collect()];
-        for order in orders {
-            let mut dedup = Deduplicator::new(&rule, 0);
-            for i in order {
-                dedup.add(hashes[i], i, (1, i as i64), records[i].1);
-            }
-            assert_eq!((dedup.duplicates, dedup.conflicts), (duplicates, conflicts));
-            assert_eq!(dedup.finish(), survivors);
-        }
+        let found = super::survivors(&rule, &hashes, |i| records[i].1);
+        assert_eq!((found.duplicates, found.conflicts), (duplicates, conflicts));
+        assert_eq!((0..records.len()).filter(|i| found.stays(*i)).collect::<Vec<_>>(), survivors);
     }
 
     #[test]

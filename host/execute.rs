@@ -4,6 +4,7 @@
 
 mod feed;
 mod input;
+mod large;
 mod merge;
 mod output;
 mod quarantine;
@@ -265,6 +266,8 @@ impl Progress for () {
 pub(crate) struct Layout {
     /// The columns of a scanned batch.
     pub(crate) columns: Vec<Field>,
+    /// How many of them, from the first on, the transform and the balances get; the others are for filter and dedup.
+    pub(crate) handed: usize,
     /// The transform's windowed input: positions in `columns`.
     pub(crate) input: Vec<usize>,
     /// The dedup key.
@@ -286,15 +289,18 @@ impl Layout {
                 columns.len() - 1
             })
         };
-        let input = job.transform.descriptor().inputs[0].fields.iter().map(|f| place(&f.name)).collect();
+        let input: Vec<usize> = job.transform.descriptor().inputs[0].fields.iter().map(|f| place(&f.name)).collect();
+        let balances = job.balances.iter().flat_map(|(input, _)| input.columns());
+        let handed = balances.map(|name| place(name) + 1).max().unwrap_or(0);
         let key_names = job.recipe.dedup.as_ref().map(|d| d.key.as_slice()).unwrap_or_default();
         let key_places: Vec<usize> = key_names.iter().map(|k| place(k)).collect();
-        for name in job.filter.iter().flat_map(|f| f.columns()).chain(job.balances.iter().flat_map(|(i, _)| i.columns())) {
+        for name in job.filter.iter().flat_map(|f| f.columns()) {
             place(name);
         }
         let record_id = job.moved.iter().any(|m| !m.is_empty()).then(|| place(envelope::RECORD_ID));
         let key = key_places.into_iter().map(|i| (i, columns[i].clone())).collect();
-        Layout { columns, input, key, record_id }
+        let handed = input.iter().map(|place| place + 1).max().unwrap_or(0).max(handed);
+        Layout { columns, handed, input, key, record_id }
     }
 }
 

@@ -1,14 +1,13 @@
 //! The input of partitions: raw rows of a task, filtered, deduplicated, in arrival order, batch by batch.
 //! Never holds more than a task's share of the memory: a large partition is streamed in two passes.
 
-use super::{Counts, Job, Layout, LeftOut, SORT_BYTES_MIN, Task, Unplaced, spill_dir};
+use super::{Counts, Job, Layout, LeftOut, Task, Unplaced, large::large};
 use crate::{
     config::Keep,
-    dedup::{Arrival, Deduplicator, KeyHash, KeyHasher},
+    dedup::{Arrival, KeyHash, KeyHasher, survivors},
     id::Digest,
     manifest::Timings,
     moves::counts,
-    query::sort_spilled,
     raw::{BATCH_ROWS, RawBatch, RawInput, RawScan, Router},
     schema::{DataType, Field, envelope},
     store::Store,
@@ -16,8 +15,8 @@ use crate::{
     window::Window,
 };
 use arrow::{
-    array::{ArrayRef, AsArray, BooleanArray, Int64Array, RecordBatch},
-    compute::{filter_record_batch, interleave_record_batch},
+    array::{AsArray, BooleanArray, RecordBatch, UInt32Array},
+    compute::{filter_record_batch, interleave_record_batch, take_record_batch},
     datatypes::Int64Type,
 };
 use sha2::{Digest as _, Sha256};
@@ -36,7 +35,7 @@ pub(crate) struct PartitionInput<'s> {
     last: (u64, usize),
 }
 
-enum Rows<'s> {
+pub(super) enum Rows<'s> {
     /// Places in the task's blocks.
     Held { blocks: Rc<Vec<RawBatch>>, places: Rc<Vec<(u32, u32)>> },
     /// Read again, in order. Behind the layout's columns stand the payload's hash and what orders records.
@@ -50,7 +49,7 @@ enum Rows<'s> {
 
 /// Nanoseconds spent on raw files.
 #[derive(Clone, Copy, Default)]
-struct Spent {
+pub(super) struct Spent {
     /// In all.
     scan: u64,
     /// Of that, waiting for bytes.
@@ -63,7 +62,7 @@ impl Spent {
         (self.read as f64 / 1e6, self.scan.saturating_sub(self.read) as f64 / 1e6)
     }
 
-    fn add_to(self, timings: &mut Timings) -> f64 {
+    pub(super) fn add_to(self, timings: &mut Timings) -> f64 {
         let (scan, decode) = self.ms();
         timings.scan_ms += scan;
         timings.decode_ms += decode;
@@ -72,7 +71,7 @@ impl Spent {
 }
 
 impl<'s> PartitionInput<'s> {
-    fn new(counts: Counts, rows: Rows<'s>) -> PartitionInput<'s> {
+    pub(super) fn new(counts: Counts, rows: Rows<'s>) -> PartitionInput<'s> {
         PartitionInput { counts, hash: Sha256::new(), rows, range: 0..u64::MAX, at: 0, last: (0, 0) }
     }
 
@@ -124,7 +123,7 @@ impl<'s> PartitionInput<'s> {
         self.counts
     }
 
-    /// Returns the next batch, with the layout's columns.
+    /// Returns the next batch, with the columns that the layout hands on.
     pub(crate) fn next(&mut self, layout: &Layout) -> Result<Option<RecordBatch>, Unplaced> {
         match &mut self.rows {
             Rows::Held { blocks, places } => {
@@ -136,10 +135,10 @@ impl<'s> PartitionInput<'s> {
                 }
                 self.last = (start as u64, chunk.len());
                 self.at = self.last.0 + chunk.len() as u64;
-                for (block, row) in chunk {
-                    self.hash.update(blocks[*block as usize].payload.value(*row as usize).to_le_bytes());
-                }
-                gather(blocks, chunk).map(Some)
+                let payloads: Vec<u8> =
+                    chunk.iter().flat_map(|(block, row)| blocks[*block as usize].payload.value(*row as usize).to_le_bytes()).collect();
+                self.hash.update(&payloads);
+                gather(blocks, chunk, layout.handed).map(Some)
             }
             Rows::Streamed { batches, left_out, last, .. } => {
                 let batch = loop {
@@ -154,10 +153,9 @@ impl<'s> PartitionInput<'s> {
                     }
                 };
                 *last = Some(batch.clone());
-                for payload in batch.column(layout.columns.len()).as_primitive::<Int64Type>().values() {
-                    self.hash.update(payload.to_le_bytes());
-                }
-                Ok(Some(batch.project(&(0..layout.columns.len()).collect::<Vec<_>>())?))
+                let payloads = batch.column(layout.columns.len()).as_primitive::<Int64Type>();
+                self.hash.update(payloads.values().inner().as_slice());
+                Ok(Some(batch.project(&first(layout.handed))?))
             }
         }
     }
@@ -197,19 +195,37 @@ fn kept(batch: RecordBatch, left_out: &LeftOut) -> Result<RecordBatch, Unplaced>
     Ok(filter_record_batch(&batch, &keep)?)
 }
 
-/// Copies the rows at `places` together; a run of neighbours is a slice.
-fn gather(blocks: &[RawBatch], places: &[(u32, u32)]) -> Result<RecordBatch, Unplaced> {
-    let (block, first) = places[0];
-    if places.iter().zip(first..).all(|(p, row)| *p == (block, row)) {
-        return Ok(blocks[block as usize].columns.slice(first as usize, places.len()));
+/// Copies the first columns of the rows at `places` together; a run of neighbours is a slice.
+fn gather(blocks: &[RawBatch], places: &[(u32, u32)], columns: usize) -> Result<RecordBatch, Unplaced> {
+    let columns = first(columns);
+    let (block, start) = places[0];
+    if places.iter().zip(start..).all(|(p, row)| *p == (block, row)) {
+        return Ok(blocks[block as usize].columns.slice(start as usize, places.len()).project(&columns)?);
     }
     // Only the blocks that occur, so that the cost does not grow with the task.
     let mut used: Vec<u32> = places.iter().map(|p| p.0).collect();
     used.sort_unstable();
     used.dedup();
-    let batches: Vec<&RecordBatch> = used.iter().map(|b| &blocks[*b as usize].columns).collect();
-    let indices: Vec<(usize, usize)> = places.iter().map(|(b, r)| (used.partition_point(|u| u < b), *r as usize)).collect();
-    Ok(interleave_record_batch(&batches, &indices)?)
+    let batches = used.iter().map(|b| blocks[*b as usize].columns.project(&columns)).collect::<Result<Vec<_>, _>>()?;
+    if let [batch] = batches.as_slice() {
+        let rows = UInt32Array::from_iter_values(places.iter().map(|p| p.1));
+        return Ok(take_record_batch(batch, &rows)?);
+    }
+    let mut last = (used[0], 0);
+    let indices: Vec<(usize, usize)> = places
+        .iter()
+        .map(|(block, row)| {
+            if last.0 != *block {
+                last = (*block, used.partition_point(|u| u < block));
+            }
+            (last.1, *row as usize)
+        })
+        .collect();
+    Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?)
+}
+
+fn first(columns: usize) -> Vec<usize> {
+    (0..columns).collect()
 }
 
 /// Returns the input of each of the task's partitions.
@@ -228,24 +244,24 @@ fn windows_of(job: &Job, task: &Task) -> Vec<Window> {
     task.partitions.iter().map(|p| job.recipe.write.part_of(p.window)).collect()
 }
 
-/// The raw rows of a task's partitions, and of nothing else, filtered.
-struct Filtered<'s> {
+/// The raw rows of a task's partitions, filtered; without a filter also rows that share a page with them.
+pub(super) struct Filtered<'s> {
     job: &'s Job<'s>,
     /// One table after the other: arrival order is compared, and not trusted.
     scans: std::iter::Peekable<std::vec::IntoIter<RawScan<'s>>>,
     table: usize,
-    spent: Rc<Cell<Spent>>,
+    pub(super) spent: Rc<Cell<Spent>>,
     router: Router,
 }
 
 impl<'s> Filtered<'s> {
-    fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
+    pub(super) fn new(job: &'s Job, columns: &[Field], task: &Task) -> Filtered<'s> {
         let windows = windows_of(job, task);
         let scans: Vec<RawScan> = job.raw.iter().map(|r| r.scan(job.store, columns, windows.clone())).collect();
         Filtered { job, scans: scans.into_iter().peekable(), table: 0, spent: Rc::default(), router: Router::new(windows) }
     }
 
-    fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
+    pub(super) fn next(&mut self) -> Result<Option<RawBatch>, Unplaced> {
         let batch = loop {
             let Some(scan) = self.scans.peek_mut() else { return Ok(None) };
             let before = Spent { scan: scan.scan_ns(), read: scan.read_ns() };
@@ -258,13 +274,11 @@ impl<'s> Filtered<'s> {
             self.table += 1;
             self.scans.next();
         };
+        let Some(filter) = self.job.filter else { return Ok(Some(batch)) };
         // First the window, then the filter: whether it fails on a row must not depend on which rows share its page.
         let inside: BooleanArray = batch.times.values().iter().map(|at| Some(self.router.find(EventTime(*at)).is_some())).collect();
         let batch = if inside.true_count() == inside.len() { batch } else { batch.filter(&inside)? };
-        match self.job.filter {
-            Some(filter) => Ok(Some(batch.filter(&filter.keep(&batch.columns)?)?)),
-            None => Ok(Some(batch)),
-        }
+        Ok(Some(batch.filter(&filter.keep(&batch.columns)?)?))
     }
 }
 
@@ -298,17 +312,16 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
         let elsewhere = Elsewhere::of(job, layout.record_id, job.recipe.write.part_of(partition.window));
         elsewhere.leave_out(&mut places, &mut counts, |(b, r)| (&blocks[b as usize], r as usize));
-        let arrival = |place: (u32, u32)| arrival(&blocks, place);
+        if !places.is_sorted_by_key(|p| arrival(&blocks, *p)) {
+            places.sort_by_key(|p| arrival(&blocks, *p));
+        }
         if let Some(rule) = &job.recipe.dedup {
-            let mut dedup = Deduplicator::new(rule, places.len());
-            for place in places {
-                let (b, r) = (place.0 as usize, place.1 as usize);
-                dedup.add(hashes[b][r], place, arrival(place), blocks[b].payload.value(r));
-            }
-            (counts.duplicates, counts.conflicts) = (dedup.duplicates, dedup.conflicts);
-            places = dedup.finish();
-        } else if !places.is_sorted_by_key(|p| arrival(*p)) {
-            places.sort_by_key(|p| arrival(*p));
+            let at = |(block, row): (u32, u32)| (block as usize, row as usize);
+            let keys: Vec<Option<KeyHash>> = places.iter().map(|p| hashes[at(*p).0][at(*p).1]).collect();
+            let found = survivors(rule, &keys, |i| blocks[at(places[i]).0].payload.value(at(places[i]).1));
+            (counts.duplicates, counts.conflicts) = (found.duplicates, found.conflicts);
+            let mut stays = (0..keys.len()).map(|place| found.stays(place));
+            places.retain(|_| stays.next().unwrap_or(false));
         }
         inputs.push(PartitionInput::new(counts, Rows::Held { blocks: blocks.clone(), places: Rc::new(places) }));
     }
@@ -317,7 +330,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
 }
 
 /// The records of one partition whose ids also stand in another one.
-struct Elsewhere<'j> {
+pub(super) struct Elsewhere<'j> {
     keep: Keep,
     /// Whether a record of another partition is refused, and not only counted.
     fail: bool,
@@ -327,7 +340,7 @@ struct Elsewhere<'j> {
 }
 
 impl<'j> Elsewhere<'j> {
-    fn of(job: &'j Job, column: Option<usize>, window: Window) -> Elsewhere<'j> {
+    pub(super) fn of(job: &'j Job, column: Option<usize>, window: Window) -> Elsewhere<'j> {
         match (column, &job.recipe.dedup) {
             (Some(column), Some(rule)) => {
                 Elsewhere { keep: rule.keep, fail: rule.forbids(), column, bounds: job.moved.iter().map(|m| m.outside(window, rule.keep)).collect() }
@@ -337,7 +350,7 @@ impl<'j> Elsewhere<'j> {
     }
 
     /// Returns whether a record of the partition counts.
-    fn counts(&self, batch: &RawBatch, row: usize) -> bool {
+    pub(super) fn counts(&self, batch: &RawBatch, row: usize) -> bool {
         let Some(bounds) = self.bounds.get(batch.table).filter(|b| !b.is_empty()) else { return true };
         let id = batch.columns.column(self.column).as_string::<i32>().value(row);
         let Some(outside) = bounds.get(id) else { return true };
@@ -357,135 +370,6 @@ impl<'j> Elsewhere<'j> {
     }
 }
 
-/// Memory of one entry of the dedup table, with its share of empty places.
-const DEDUP_ENTRY_BYTES: u64 = 96;
-
-/// A partition that does not fit: passes over the key columns find the survivors, a last pass streams them.
-fn large<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, timings: &mut Timings) -> Result<PartitionInput<'s>, Unplaced> {
-    let began = Instant::now();
-    let window = job.recipe.write.part_of(task.partitions[0].window);
-    let budget = (job.memory_bytes / 2 / job.workers.max(1)).max(1 << 20) as u64;
-    let mut survivors: Option<Vec<u64>> = None;
-    let mut counts = Counts::default();
-    let mut in_order = true;
-    let mut scan_ms = 0.0;
-    let parts = job.recipe.dedup.as_ref().map_or(1, |_| (task.records * DEDUP_ENTRY_BYTES).div_ceil(budget).max(1));
-    for part in 0..parts {
-        // Key columns first; the filter's follow because the layout has them all and Parquet skips what is not asked.
-        let columns = key_columns(job, layout);
-        let mut filtered = Filtered::new(job, &columns, task);
-        let elsewhere = Elsewhere::of(job, layout.record_id.and_then(|_| columns.iter().position(|c| c.name == envelope::RECORD_ID)), window);
-        let key: Vec<(usize, Field)> = layout.key.iter().enumerate().map(|(i, (_, f))| (i, f.clone())).collect();
-        let mut dedup = job.recipe.dedup.as_ref().map(|rule| Deduplicator::new(rule, 0));
-        let (mut ordinal, mut last) = (0u64, (i64::MIN, i64::MIN));
-        while let Some(batch) = filtered.next()? {
-            let hashes = if dedup.is_some() { hasher.hash(&batch.columns, &key) } else { Vec::new() };
-            for (row, at) in batch.times.values().iter().enumerate() {
-                if !window.contains(EventTime(*at)) {
-                    continue;
-                }
-                let arrival = (batch.snapshots.value(row), batch.seq.value(row));
-                if part == 0 {
-                    counts.records += 1;
-                    counts.late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
-                    in_order &= arrival > last;
-                    last = arrival;
-                }
-                let counted = elsewhere.counts(&batch, row);
-                counts.moved += (part == 0 && !counted) as u64;
-                if let Some(dedup) = &mut dedup
-                    && counted
-                    && hashes[row].map_or(row as u64 % parts, |h| h.part(parts)) == part
-                {
-                    dedup.add(hashes[row], ordinal, arrival, batch.payload.value(row));
-                }
-                ordinal += 1;
-            }
-        }
-        scan_ms += filtered.spent.get().add_to(timings);
-        if let Some(dedup) = dedup {
-            counts.duplicates += dedup.duplicates;
-            counts.conflicts += dedup.conflicts;
-            let bits = survivors.get_or_insert_with(|| vec![0; (ordinal as usize).div_ceil(64)]);
-            for place in dedup.finish() {
-                bits[place as usize / 64] |= 1 << (place % 64);
-            }
-        }
-    }
-    timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6 - scan_ms;
-    let stream = Stream { filtered: Filtered::new(job, &layout.columns, task), window, survivors, ordinal: 0 };
-    let spent = stream.filtered.spent.clone();
-    let batches: Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> =
-        if in_order { Box::new(stream) } else { sorted(job, layout, stream, budget) };
-    Ok(PartitionInput::new(counts, Rows::Streamed { batches, left_out: LeftOut::new(), last: None, spent }))
-}
-
-fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {
-    let mut columns: Vec<Field> = layout.key.iter().map(|(_, f)| f.clone()).collect();
-    let record_id = layout.record_id.map(|i| layout.columns[i].name.as_str());
-    for name in job.filter.iter().flat_map(|f| f.columns()).map(String::as_str).chain(record_id) {
-        if let Some(field) = layout.columns.iter().find(|c| c.name == name && !columns.contains(c)) {
-            columns.push(field.clone());
-        }
-    }
-    columns
-}
-
-/// The survivors of one large partition, in the order of the files.
-struct Stream<'s> {
-    filtered: Filtered<'s>,
-    window: Window,
-    survivors: Option<Vec<u64>>,
-    ordinal: u64,
-}
-
-const ORDER: [&str; 2] = ["_restitch_snapshot", "_restitch_seq"];
-
-impl Iterator for Stream<'_> {
-    type Item = Result<RecordBatch, Unplaced>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let batch = match self.filtered.next() {
-            Ok(batch) => batch?,
-            Err(e) => return Some(Err(e)),
-        };
-        let keep: BooleanArray = (0..batch.times.len())
-            .map(|row| {
-                if !self.window.contains(EventTime(batch.times.value(row))) {
-                    return Some(false);
-                }
-                let place = self.ordinal;
-                self.ordinal += 1;
-                Some(self.survivors.as_ref().is_none_or(|bits| bits[place as usize / 64] >> (place % 64) & 1 == 1))
-            })
-            .collect();
-        Some(streamed(&batch, &keep).map_err(Unplaced::from))
-    }
-}
-
-/// Returns a batch of the stream: the layout's columns, the payload's hash, and what orders rows.
-fn streamed(batch: &RawBatch, keep: &BooleanArray) -> Result<RecordBatch, arrow::error::ArrowError> {
-    let batch = batch.filter(keep)?;
-    let schema = batch.columns.schema();
-    let mut columns: Vec<(String, ArrayRef, bool)> =
-        schema.fields().iter().zip(batch.columns.columns()).map(|(f, a)| (f.name().clone(), a.clone(), true)).collect();
-    let order: [(&str, Int64Array); 3] = [(envelope::PAYLOAD_HASH, batch.payload), (ORDER[0], batch.snapshots), (ORDER[1], batch.seq)];
-    // The payload's hash may be a column of the layout too: names need not be unique for us.
-    columns.extend(order.into_iter().map(|(n, a)| (format!("_restitch{n}"), std::sync::Arc::new(a) as ArrayRef, true)));
-    RecordBatch::try_from_iter_with_nullable(columns)
-}
-
-/// Rows of one file stand clustered by day; a partition of several days is sorted by arrival, on disk.
-fn sorted<'s>(job: &'s Job, layout: &'s Layout, stream: Stream<'s>, memory: u64) -> Box<dyn Iterator<Item = Result<RecordBatch, Unplaced>> + 's> {
-    let mut fields: Vec<Field> = layout.columns.iter().map(|f| Field { nullable: true, ..f.clone() }).collect();
-    let order: Vec<String> = ORDER.iter().map(|n| format!("_restitch{n}")).collect();
-    fields.push(Field::new(format!("_restitch{}", envelope::PAYLOAD_HASH), DataType::Int64, true));
-    fields.extend(order.iter().map(|n| Field::new(n.as_str(), DataType::Int64, true)));
-    let schema = std::sync::Arc::new(arrow::datatypes::Schema::new(fields.iter().map(|f| f.arrow(None)).collect::<Vec<_>>()));
-    let sorted = sort_spilled(schema, Box::new(stream), &order, (memory as usize).max(SORT_BYTES_MIN), &spill_dir(job));
-    Box::new(sorted.map(|b| b.map_err(Unplaced::from)))
-}
-
 /// See [`super::read_lookup`].
 pub(crate) fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Result<Vec<RecordBatch>, crate::datafile::DataFileError> {
     let mut columns = fields.to_vec();
@@ -493,20 +377,19 @@ pub(crate) fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Re
     columns.push(id.clone());
     let hasher = KeyHasher::default();
     let rule = crate::config::Dedup { key: Vec::new(), keep: crate::config::Keep::LatestIngested, on_conflict: crate::config::OnConflict::Count };
-    let mut dedup = Deduplicator::new(&rule, 0);
-    let mut blocks = Vec::new();
+    let (mut blocks, mut found) = (Vec::new(), Vec::new());
     for batch in raw.scan(store, &columns, Vec::new()) {
         let batch = batch?;
         let hashes = hasher.hash(&batch.columns, &[(fields.len(), id.clone())]);
-        for (row, hash) in hashes.into_iter().enumerate() {
-            dedup.add(hash, (blocks.len() as u32, row as u32), (batch.snapshots.value(row), batch.seq.value(row)), batch.payload.value(row));
-        }
+        found.extend(hashes.into_iter().enumerate().map(|(row, hash)| ((blocks.len() as u32, row as u32), hash)));
         blocks.push(batch);
     }
-    let places = dedup.finish();
-    let own: Vec<usize> = (0..fields.len()).collect();
+    found.sort_by_key(|(place, _)| arrival(&blocks, *place));
+    let keys: Vec<Option<KeyHash>> = found.iter().map(|(_, key)| *key).collect();
+    let latest = survivors(&rule, &keys, |_| 0);
+    let places: Vec<(u32, u32)> = (0..found.len()).filter(|i| latest.stays(*i)).map(|i| found[i].0).collect();
     let batches = places.chunks(BATCH_ROWS).map(|chunk| {
-        let batch = gather(&blocks, chunk).and_then(|b| Ok(b.project(&own)?));
+        let batch = gather(&blocks, chunk, fields.len());
         batch.unwrap_or_else(|e| panic!("BUG: rows of one table do not fit together: {e:?}"))
     });
     Ok(batches.collect())

@@ -17,11 +17,45 @@ use crate::{
     window::path_segment,
 };
 use arrow::{
-    array::{Array, ArrayRef, RecordBatch, StringArray},
-    compute::{SortColumn, SortOptions, concat_batches, lexsort_to_indices, partition, take_record_batch},
-    datatypes::Schema,
+    array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array, make_comparator},
+    compute::{SortOptions, concat_batches, partition, take_record_batch},
+    datatypes::{Int64Type, Schema},
+    error::ArrowError,
 };
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
+
+/// Returns the rows of a batch in the order of some columns, ascending, nulls first.
+fn sorted_rows(batch: &RecordBatch, by: &[usize]) -> Result<Vec<u32>, ArrowError> {
+    let options = SortOptions { descending: false, nulls_first: true };
+    let compare = by.iter().map(|i| make_comparator(batch.column(*i), batch.column(*i), options)).collect::<Result<Vec<_>, _>>()?;
+    let starts = by.first().map_or(vec![0; batch.num_rows()], |i| starts(batch.column(*i)));
+    // Most rows differ in what stands here, and are compared without a look at the columns.
+    let mut rows: Vec<(u64, u32)> = starts.into_iter().zip(0..).collect();
+    rows.sort_unstable_by(|(a, i), (b, j)| {
+        let rest = || compare.iter().map(|c| c(*i as usize, *j as usize)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+        a.cmp(b).then_with(rest)
+    });
+    Ok(rows.into_iter().map(|(_, row)| row).collect())
+}
+
+/// Returns for each value a number that orders as it does, as far as eight bytes can tell; zeros where none is known.
+fn starts(column: &ArrayRef) -> Vec<u64> {
+    let rows = 0..column.len();
+    // A null is as low as the lowest value: what comes after decides.
+    if let Some(texts) = column.as_string_opt::<i32>() {
+        let start = |text: &str| {
+            let mut bytes = [0; 8];
+            let length = text.len().min(8);
+            bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+            u64::from_be_bytes(bytes)
+        };
+        return rows.map(|row| if texts.is_valid(row) { start(texts.value(row)) } else { 0 }).collect();
+    }
+    if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
+        return rows.map(|row| if numbers.is_valid(row) { numbers.value(row) as u64 ^ (1 << 63) } else { 0 }).collect();
+    }
+    vec![0; column.len()]
+}
 
 /// Rows per written batch.
 pub(super) const WRITE_ROWS: usize = 8192;
@@ -132,9 +166,7 @@ impl<'c> Collector<'c> {
         let Some(first) = batches.first() else { return Ok(Box::new(std::iter::empty())) };
         let all = if batches.len() == 1 { first.clone() } else { self.arrow(concat_batches(&first.schema(), &batches))? };
         drop(batches);
-        let options = Some(SortOptions { descending: false, nulls_first: true });
-        let columns: Vec<SortColumn> = self.order.iter().map(|i| SortColumn { values: all.column(*i).clone(), options }).collect();
-        let order = self.arrow(lexsort_to_indices(&columns, None))?;
+        let order = UInt32Array::from(self.arrow(sorted_rows(&all, &self.order))?);
         let partition = self.partition;
         Ok(Box::new((0..order.len()).step_by(WRITE_ROWS).map(move |start| {
             let chunk = order.slice(start, WRITE_ROWS.min(order.len() - start));

@@ -29,6 +29,8 @@ pub enum Grouping {
 const TASK_PARTITIONS_MAX: usize = 256;
 /// Fewer records than this are not worth a task of their own.
 const TASK_RECORDS_MIN: u64 = 50_000;
+/// More records than this are not put together: memory that is used again is faster than memory that the system has to clear first.
+const TASK_RECORDS_MAX: u64 = 250_000;
 
 /// Returns the tasks for `partitions`, each with the number of records expected of it, so that `workers` of
 /// them fit into `memory_bytes` at `row_bytes` each.
@@ -44,7 +46,7 @@ pub fn cut(
     // Half the memory is for records; output, transform and writers share the rest.
     let fits = (memory_bytes as u64 / 2 / workers as u64 / row_bytes.max(1)).max(1);
     let (wanted, most) = match grouping {
-        Grouping::Usual => ((total / (workers as u64 * 4)).max(TASK_RECORDS_MIN).min(fits), TASK_PARTITIONS_MAX),
+        Grouping::Usual => ((total / (workers as u64 * 4)).clamp(TASK_RECORDS_MIN, TASK_RECORDS_MAX).min(fits), TASK_PARTITIONS_MAX),
         Grouping::Alone => (fits, 1),
         Grouping::Together => (fits, usize::MAX),
     };
