@@ -605,3 +605,76 @@ fn the_command_says_what_became_of_each_dataset() {
     assert_eq!(code, 2);
     assert!(message.contains("r4: run r4 is rejected, not staged; r5: r5 is computed and checked, and waits for approval"), "{message}");
 }
+
+/// Inputs that are taken whole are replaced whole; a window of their borders is exact.
+#[test]
+fn a_delete_insert_takes_whole_partitions_of_its_input() {
+    let toml = months()
+        .replace("customer-totals@1.0.0", "clean-orders@1.0.0")
+        .replace("[\"customer_id\"]\nchecks", "[\"event_id\"]\ntime_column = \"event_time\"\nchecks");
+    let toml = &toml[..toml.find("checks = [").unwrap()];
+    let (lab, mut book) = (lab(toml), Book::default());
+    let orders = [("e1", "2026-05-01T09:00:00Z", "A", 25), ("e2", "2026-05-02T10:00:00Z", "B", 10), ("e3", "2026-05-03T00:00:00Z", "C", 1)];
+    book.land(&lab, "1.jsonl", &orders);
+    cascade(&lab, Kind::Run, "daily");
+    book.land(&lab, "2.jsonl", &[("e2", "2026-05-02T10:00:00Z", "B", 11), ("e1", "2026-05-01T09:00:00Z", "A", 26)]);
+    lab.go(request(Kind::Repair, "daily"));
+    let window = |start: &str, end: &str| {
+        let window = Some((start, end));
+        lab.try_go(RunRequest { dataset: "monthly".into(), mode: Mode::DeleteInsert, ..Lab::request(Kind::Backfill, window) })
+    };
+    let e = window("2026-05-02T06:00:00Z", "2026-05-03T00:00:00Z").unwrap_err();
+    assert!(
+        e.to_string().starts_with("monthly takes partitions of daily whole: 2026-05-02T06:00:00Z lies inside the day partition 2026-05-02"),
+        "{e}"
+    );
+    assert_eq!(e.hint().unwrap(), "--start 2026-05-02 --end 2026-05-02");
+    let done = window("2026-05-02", "2026-05-02").unwrap().manifest.unwrap();
+    assert_eq!((done.partitions[0].records, done.upstream.len(), done.upstream[0].partition.as_str()), (1, 1, "2026-05-02"));
+    let amounts = || lab.rows("select event_id, amount from monthly order by 1");
+    assert_eq!(amounts(), ["e1 25.00", "e2 11.00", "e3 1.00"]);
+    // The rest of the month is not settled by it, and a merge of all rows settles it.
+    assert_eq!(stale(&lab, "monthly").len(), 1);
+    assert!(lab.replay(done.run).unwrap().partitions.iter().all(|p| p.equal()));
+    lab.go(RunRequest { dataset: "monthly".into(), mode: Mode::Merge, ..Lab::request(Kind::Backfill, Some(("2026-05", "2026-05"))) });
+    assert_eq!((amounts(), stale(&lab, "monthly").len()), (vec!["e1 26.00".into(), "e2 11.00".into(), "e3 1.00".into()], 0));
+    // A row that is gone upstream is left by a merge: it stays stale until it is overwritten.
+    lab.go(RunRequest { start: Some("2026-05-03".into()), filter: Some("false".into()), ..request(Kind::Backfill, "daily") });
+    lab.go(RunRequest { dataset: "monthly".into(), mode: Mode::Merge, ..Lab::request(Kind::Backfill, Some(("2026-05", "2026-05"))) });
+    assert_eq!((amounts().len(), stale(&lab, "monthly").len()), (3, 1));
+    run(&lab, "monthly");
+    assert_eq!((amounts().len(), stale(&lab, "monthly").len()), (2, 0));
+}
+
+/// A row that lies elsewhere by its own time than by its partition's has no place downstream.
+#[test]
+fn a_row_outside_of_its_own_partition_is_refused_by_name() {
+    let toml = months().replace("partition = \"day\"", "partition = \"week\"\ntime_column = \"event_time\"");
+    let toml = toml
+        .replace("event_time = \"event_time\"", "event_time = \"at\"")
+        .replace("[source.orders.columns]", "[source.orders.columns]\nat = { type = \"timestamp\" }");
+    let lab = lab(&toml);
+    let line = order("e1", "2026-05-20T09:00:00Z", "A", "25").replace('}', ",\"at\":\"2026-05-01T09:00:00Z\"}");
+    lab.land("1.jsonl", line);
+    run(&lab, "daily");
+    let e = chain(&lab.try_go(request(Kind::Run, "monthly")).unwrap_err());
+    assert!(e.contains("row 0 has event_time = 2026-05-20T09:00:00Z, outside of its partition [2026-04-27T00:00:00Z, 2026-05-04T00:00:00Z)"), "{e}");
+    assert_eq!(lab.rows("select count(*) from restitch_partitions where dataset = 'monthly'"), ["0"]);
+}
+
+/// A saved plan of a dataset downstream is carried out on the rows that it was made for.
+#[test]
+fn a_saved_plan_reads_the_rows_of_its_snapshot() {
+    let (lab, _) = built();
+    run(&lab, "monthly");
+    let window = Some(("2026-05", "2026-05"));
+    let bound = lab.open().bind(&RunRequest { dataset: "monthly".into(), ..Lab::request(Kind::Backfill, window) }).unwrap();
+    let text = bound.text();
+    lab.land("2.jsonl", order("e6", "2026-05-01T23:00:00Z", "C", "3"));
+    lab.go(request(Kind::Repair, "daily"));
+    let before = lab.rows("select checksum from restitch_partitions where partition = '2026-05'");
+    let applied = lab.open().apply(&restitch::plan::BoundPlan::parse(&text).unwrap(), &()).unwrap().manifest.unwrap();
+    assert_eq!(lab.rows("select checksum from restitch_partitions where partition = '2026-05'"), before);
+    assert_eq!(applied.upstream.iter().map(|u| u.run.0).collect::<Vec<_>>(), [1, 1]);
+    assert_eq!(stale(&lab, "monthly").len(), 1, "and so it is stale at once");
+}

@@ -203,7 +203,9 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
                 json!({ "outcome": "not run", "behind": behind })
             }
             Outcome::Done(result) if result.manifest.is_none() => {
-                answer.text += &format!("\n{dataset} is up to date.\n");
+                let gaps = &result.plan.gaps;
+                answer.text +=
+                    &if gaps.is_empty() { format!("\n{dataset} is up to date.\n") } else { format!("\n{dataset}: {}.\n", gaps.join("; ")) };
                 json!({ "outcome": "up to date", "plan": plan_json(&result.plan) })
             }
             Outcome::Done(result) => {

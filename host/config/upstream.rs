@@ -178,6 +178,8 @@ mod tests {
         assert!(mixed.0.starts_with("13:9 \"orders\" is a source and \"daily\" a dataset"), "{mixed:?}");
         let dedup = refused(&[("daily", "\"orders\"", ""), ("m", "\"daily\"", "dedup = { key = [\"id\"] }")]);
         assert!(dedup.0.starts_with("16:18 rows of the dataset daily have no order of arrival"), "{dedup:?}");
+        let lookup = refused(&[("daily", "\"orders\"", ""), ("m", "\"daily\"", "lookups = { days = \"daily\" }")]);
+        assert_eq!(lookup, ("16:20 there is no source \"daily\"".into(), "a lookup is a source, and this is a dataset".into()));
         let quarantine = refused(&[("daily", "\"orders\"", ""), ("m", "\"daily\"", "on_row_failure = \"quarantine\"")]);
         assert!(quarantine.0.starts_with("16:18 rows of the dataset daily have no record id"), "{quarantine:?}");
     }
