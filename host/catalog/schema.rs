@@ -45,7 +45,8 @@ CREATE INDEX restitch_file_stats ON ducklake_file_column_stats(table_id, column_
 CREATE INDEX restitch_delete_of ON ducklake_delete_file(data_file_id);
 ";
 
-/// Our own tables. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them: its triggers
+/// Our own tables. `restitch_base` names the datasets with sources of their own that a dataset is made of in the end, itself if it has; the view of partitions is read by other
+/// engines, whose SQL has no recursion that SQLite takes. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them: its triggers
 /// keep the clean-ups of other tools from them. Instants are UTC microseconds (`_us`); the views give them as text.
 pub(super) const STATE: &str = "
 CREATE TABLE restitch_meta(key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL);
@@ -74,6 +75,7 @@ CREATE TABLE restitch_moves_queued(dataset VARCHAR NOT NULL, source VARCHAR NOT 
 CREATE INDEX restitch_moved_since ON restitch_moved(source, snapshot_id);
 CREATE INDEX restitch_moved_at ON restitch_moved(source, at_us);
 CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL, upstream VARCHAR NOT NULL);
+CREATE TABLE restitch_base(dataset VARCHAR NOT NULL, base VARCHAR NOT NULL, PRIMARY KEY(dataset, base)) WITHOUT ROWID;
 CREATE TABLE restitch_settings(digest VARCHAR PRIMARY KEY, settings VARCHAR NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR NOT NULL, dataset VARCHAR NOT NULL, status VARCHAR NOT NULL, mode VARCHAR NOT NULL,
   operator VARCHAR NOT NULL, reason VARCHAR, transform VARCHAR, transform_digest VARCHAR, start_us BIGINT, end_us BIGINT, base_snapshot BIGINT NOT NULL,
@@ -128,21 +130,17 @@ pub(super) const VIEW_INTEGERS: [&str; 5] = ["dirty", "records", "files", "least
 /// Views: what a person or a dashboard asks of the warehouse, computed and never stored twice.
 pub(super) const VIEWS: &str = "
 CREATE VIEW restitch_partitions AS
-WITH RECURSIVE behind(dataset, base) AS (
-  SELECT name, name FROM restitch_dataset
-  UNION SELECT b.dataset, u.value FROM behind b JOIN restitch_dataset d ON d.name = b.base, json_each(d.upstream) u),
-cutoffs(dataset, late_us, approval_us) AS (
-  SELECT b.dataset, CASE WHEN count(*) = count(coalesce(j.late_cutoff_us, w.late_cutoff_us)) THEN min(coalesce(j.late_cutoff_us, w.late_cutoff_us)) END,
-    CASE WHEN count(*) = count(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) THEN min(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) END
-  FROM behind b JOIN restitch_dataset d ON d.name = b.base AND d.upstream = '[]'
-  LEFT JOIN restitch_joint_watermark j ON j.dataset = d.name
-  LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources) GROUP BY b.dataset)
 SELECT p.dataset, p.partition,
   CASE WHEN p.end_us <= c.approval_us THEN 'final' WHEN p.end_us <= c.late_us THEN 'closed' ELSE 'open' END AS state,
   EXISTS(SELECT 1 FROM restitch_repair_queue q WHERE q.dataset = p.dataset AND q.start_us = p.start_us AND q.snapshot_id > p.input_snapshot) AS dirty,
   p.rows, p.bytes, p.checksum, 'r' || p.run_id AS run, p.transform_digest, p.input_snapshot, p.published_snapshot,
   strftime('%Y-%m-%dT%H:%M:%SZ', p.start_us / 1000000, 'unixepoch') AS start_time, strftime('%Y-%m-%dT%H:%M:%SZ', p.end_us / 1000000, 'unixepoch') AS end_time
-FROM restitch_partition p LEFT JOIN cutoffs c ON c.dataset = p.dataset;
+FROM restitch_partition p LEFT JOIN (
+  SELECT b.dataset, CASE WHEN count(b.base) = count(coalesce(j.late_cutoff_us, w.late_cutoff_us)) THEN min(coalesce(j.late_cutoff_us, w.late_cutoff_us)) END AS late_us,
+    CASE WHEN count(b.base) = count(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) THEN min(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) END AS approval_us
+  FROM restitch_base b JOIN restitch_dataset d ON d.name = b.base
+  LEFT JOIN restitch_joint_watermark j ON j.dataset = d.name
+  LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources) GROUP BY b.dataset) c ON c.dataset = p.dataset;
 CREATE VIEW restitch_queue AS
 SELECT q.dataset, q.partition, q.kind, q.tier, sum(q.records) AS records, count(DISTINCT q.file) AS files, min(q.least_late_us) / 1000000 AS least_late_seconds, max(q.most_late_us) / 1000000 AS most_late_seconds
 FROM restitch_repair_queue q LEFT JOIN restitch_partition p ON p.dataset = q.dataset AND p.start_us = q.start_us

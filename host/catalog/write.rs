@@ -379,6 +379,14 @@ impl Commit<'_> {
             "INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             params![d.name, d.sources.join(","), d.grain, d.time_zone, table, serde_json::json!(d.upstream).to_string()],
         )?;
+        self.tx.execute("DELETE FROM restitch_base WHERE dataset = ?1", [&d.name])?;
+        if d.upstream.is_empty() {
+            self.tx.execute("INSERT INTO restitch_base VALUES (?1, ?1)", [&d.name])?;
+        }
+        let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_base SELECT ?1, base FROM restitch_base WHERE dataset = ?2")?;
+        for upstream in &d.upstream {
+            insert.execute([&d.name, upstream])?;
+        }
         Ok(())
     }
 }

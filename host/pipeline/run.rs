@@ -366,29 +366,6 @@ impl Workshop {
         // The swap wrote the manifest of a published run; only its own duration could not be in it.
         if manifest.status == Status::Published { Ok(manifest) } else { Ok(written.map(|()| manifest)?) }
     }
-
-    /// See [`Workshop::publish`].
-    pub(super) fn publish_staged(&mut self, run: RunId, operators: &[&str]) -> Result<Manifest, Error> {
-        self.show(run)?;
-        // First the claim, then the look: another process may just have published it.
-        let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
-        let mut manifest = self.show(run)?.row.manifest;
-        if manifest.status != Status::Staged {
-            return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
-        }
-        self.admit_staged(&mut manifest, operators)?;
-        let staged = read_staged(&self.store, run)?;
-        publish::check_staged(&self.store, &staged.files)?;
-        let began = Instant::now();
-        let now = self.options.clock.now();
-        publish::publish(&self.store, &mut self.catalog, &mut manifest, &staged.fields, &staged.files, now)?;
-        let (took, timings) = (ms(began), &mut manifest.timings);
-        timings.publish_ms += took;
-        timings.settle(timings.wall_ms + took, timings.workers.max(1) as usize);
-        // The swap wrote the manifest; only its own duration could not be in it.
-        self.catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
-        Ok(manifest)
-    }
 }
 
 pub(super) fn input_file(f: &LiveFile) -> InputFile {

@@ -1,4 +1,4 @@
-//! Staged runs of several datasets that become visible in one transaction: all of them, or none.
+//! Staged runs become visible: one, or those of several datasets in one transaction, all of them or none.
 //! Never weaker than publishing them one by one: each is admitted, checked and compared as alone; and all that speaks against it is said at once.
 
 use super::{
@@ -26,8 +26,9 @@ impl Workshop {
             return Err(Error::Usage { message: format!("{} is named twice", twice.1), hint: None });
         }
         let (mut ready, mut problems) = (Vec::new(), Vec::new());
+        let operator = self.options.operator.clone();
         for run in runs {
-            match self.ready(*run) {
+            match self.ready(*run, &[&operator]) {
                 Ok(r) => ready.push(r),
                 Err(e) => problems.push((*run, e)),
             }
@@ -42,15 +43,25 @@ impl Workshop {
         if !problems.is_empty() {
             return Err(Error::Together { problems });
         }
-        let began = Instant::now();
-        let now = self.options.clock.now();
         for (_, manifest, _) in &mut ready {
             manifest.together = runs.iter().filter(|r| **r != manifest.run).copied().collect();
         }
+        self.publish_ready(ready)
+    }
+
+    /// See [`Workshop::publish`].
+    pub(super) fn publish_staged(&mut self, run: RunId, operators: &[&str]) -> Result<Manifest, Error> {
+        let ready = self.ready(run, operators)?;
+        Ok(self.publish_ready(vec![ready])?.remove(0))
+    }
+
+    fn publish_ready(&mut self, mut ready: Vec<(Claim, Manifest, StagedFiles)>) -> Result<Vec<Manifest>, Error> {
+        let began = Instant::now();
+        let now = self.options.clock.now();
         let mut each: Vec<Ready> =
             ready.iter_mut().map(|(_, manifest, staged)| Ready { manifest, fields: &staged.fields, staged: &staged.files }).collect();
         publish::publish_together(&self.store, &mut self.catalog, &mut each, now)?;
-        let took = ms(began) / runs.len() as f64;
+        let took = ms(began) / ready.len() as f64;
         let mut manifests = Vec::new();
         for (claim, mut manifest, _) in ready {
             let timings = &mut manifest.timings;
@@ -65,7 +76,7 @@ impl Workshop {
     }
 
     /// Claims a staged run, and asks everything that is asked before a publication.
-    fn ready(&mut self, run: RunId) -> Result<(Claim, Manifest, StagedFiles), Error> {
+    fn ready(&mut self, run: RunId, operators: &[&str]) -> Result<(Claim, Manifest, StagedFiles), Error> {
         self.show(run)?;
         // First the claim, then the look: another process may just have published it.
         let claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
@@ -73,8 +84,7 @@ impl Workshop {
         if manifest.status != Status::Staged {
             return Err(PublishError::Status { run, status: manifest.status.name(), wanted: "staged" }.into());
         }
-        let operator = self.options.operator.clone();
-        self.admit_staged(&mut manifest, &[&operator])?;
+        self.admit_staged(&mut manifest, operators)?;
         let staged = read_staged(&self.store, run)?;
         publish::check_staged(&self.store, &staged.files)?;
         Ok((claim, manifest, staged))

@@ -67,7 +67,7 @@ pub struct Unready {
     pub partition: String,
     /// Its window.
     pub window: Window,
-    /// missing, dirty, new records, or stale.
+    /// missing, dirty, behind its records, or stale.
     pub what: &'static str,
 }
 
