@@ -547,7 +547,7 @@ fn count_input(facts: &Facts, plan: &mut Plan) {
         plan.files += 1;
         plan.bytes += file.bytes;
     }
-    if plan.write == WriteMode::DeleteInsert {
+    if plan.write == WriteMode::DeleteInsert && !facts.downstream {
         // Quarters of an hour that the window touches: whole partitions would say too much.
         for (range, window) in plan.ranges.iter_mut().zip(windows) {
             let touched = |s: &&Slot| s.start.0 + SLOT_US > window.start().0 && s.start < window.end();

@@ -84,10 +84,11 @@ impl Workshop {
         for name in dataset.upstream.clone() {
             // What is declared of it now: an old plan may name one that is not there any more.
             if let Some(upstream) = self.project.datasets.get(&name).cloned() {
-                let registered = self.transform_row(&upstream.transform).map(|t| t.digest);
+                let registered = self.transform_row(&upstream.transform).map(|t| t.digest).ok();
                 let (before, _) = self.facts(&upstream, registered.unwrap_or(Digest([0; 32])), None)?;
                 facts.inputs.push(InputState { source: name.clone(), stands: before.stand, idle: false });
-                let own = unready(&before).into_iter().filter(|(_, what)| self.transform_row(&upstream.transform).is_ok() || *what != "stale");
+                // A transform that is not registered makes nothing stale yet.
+                let own = unready(&before).into_iter().filter(|(_, what)| registered.is_some() || *what != "stale");
                 let own: Vec<Unready> =
                     own.map(|(window, what)| Unready { dataset: name.clone(), partition: before.calendar.name(&window), window, what }).collect();
                 for u in own.into_iter().chain(before.unready) {
