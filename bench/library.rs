@@ -23,6 +23,7 @@ use restitch::{
     window::{Calendar, Grain},
 };
 use std::{
+    collections::HashMap,
     hint::black_box,
     process::Command,
     sync::Arc,
@@ -171,7 +172,7 @@ fn transform() {
                 let (customers, cents) = (batch.column(0).as_string::<i32>(), batch.column(1).as_primitive::<Int64Type>());
                 customers.iter().zip(cents.values()).for_each(|(customer, cents)| assert!(totals.add(customer.unwrap_or_default(), *cents)));
             }
-            let rows: Vec<_> = totals.sorted().collect();
+            let rows: Vec<_> = totals.rows().collect();
             for rows in rows.chunks(BATCH_ROWS) {
                 let columns: Vec<ArrayRef> = vec![
                     Arc::new(StringArray::from_iter_values(rows.iter().map(|r| &r.0))),
@@ -220,6 +221,11 @@ fn plans() {
         files: vec![],
         reparsed: vec![],
         dropped: vec![],
+        downstream: false,
+        upstream: vec![],
+        unready: vec![],
+        declared: None,
+        settings: HashMap::new(),
     };
     let look = |what: &str, facts: &Facts| {
         let before = peak_mb();
@@ -244,6 +250,7 @@ fn plans() {
         rows: 1,
         bytes: 1_000,
         checksum: old,
+        settings_digest: old,
     };
     facts.published = calendar.partitions(window).map(row).collect();
     look("all stale", &facts);

@@ -10,6 +10,7 @@ mod lateness;
 mod retention;
 mod schema;
 mod state;
+mod upstream;
 mod write;
 
 pub use copy::Named;
@@ -20,6 +21,7 @@ pub use lateness::{MovedRow, WatermarkRow};
 pub(crate) use retention::cuts;
 pub use retention::{Dropped, EndedFile, Holder, RawFile, Removed, RemovedFile, Version};
 pub use state::*;
+pub use upstream::{PartitionVersion, PartitionVersions};
 pub use write::StateWrite;
 
 use crate::{

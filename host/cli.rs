@@ -94,8 +94,8 @@ enum Command {
     Backfill(backfill::Args),
     /// Give your word for a run of somebody else that waits for it, and publish it
     Approve(approve::Args),
-    /// Publish a run that was staged
-    Publish(publish::RunArg),
+    /// Publish a run that was staged; several in one transaction
+    Publish(publish::PublishArgs),
     /// Throw a staged or rejected run away
     Discard(publish::RunArg),
     /// Restore what was before a run

@@ -4,6 +4,7 @@
 mod access;
 mod check;
 mod text;
+mod upstream;
 
 pub use access::{Access, Rule};
 pub use check::{Check, CheckKind, Severity};
@@ -224,8 +225,10 @@ pub enum OnBad {
 pub struct Dataset {
     /// Its name; also its table's.
     pub name: String,
-    /// The sources it is windowed over: one, or several whose records are taken together.
+    /// The sources it is windowed over: one, or several whose records are taken together. None if datasets are its input.
     pub inputs: Vec<String>,
+    /// The datasets it is windowed over: one, or several whose rows are taken together. None if sources are its input.
+    pub upstream: Vec<String>,
     /// The transform's further inputs: name of the input, source that is sent whole.
     pub lookups: IndexMap<String, String>,
     /// The transform, as name and version.

@@ -64,6 +64,20 @@ pub enum DataFileError {
         /// What is wrong with it.
         source: ParquetError,
     },
+    /// A row of a published partition lies elsewhere by its own time.
+    #[error("{path}: row {row} has {column} = {}, outside of its partition {window}, so it is in no partition of what is made of it", time.map_or("null".into(), |t| t.to_string()))]
+    Outside {
+        /// The file.
+        path: String,
+        /// The row's place in its partition, from 0.
+        row: u64,
+        /// The time column.
+        column: String,
+        /// The row's time; none if it is null.
+        time: Option<EventTime>,
+        /// The partition's window.
+        window: Window,
+    },
     /// A column is not of the type that the catalog says.
     #[error("{path}: column {column:?} is not of the type {expected}")]
     Column {

@@ -54,7 +54,7 @@ pub struct Job<'j> {
     pub recipe: &'j Recipe,
     /// The pinned transform.
     pub transform: &'j Transform,
-    /// The windowed input at the pinned snapshot: one raw table, or several whose rows are taken together.
+    /// The windowed input at the pinned snapshot: one raw table or dataset, or several whose rows are taken together.
     pub raw: &'j [RawInput],
     /// For each raw table, its ids with records in several places, if the dataset follows them.
     pub moved: &'j [Moved],
@@ -237,6 +237,8 @@ pub struct NullInput {
     pub column: String,
     /// How many of one batch.
     pub nulls: usize,
+    /// Whether they are rows that other datasets have published, and no landed records.
+    pub published: bool,
 }
 
 impl fmt::Display for NullInput {
@@ -510,8 +512,9 @@ fn failure(job: &Job, partition: &PlannedPartition, source: TransformError) -> E
     };
     let lookup = job.recipe.lookups.get(&input).filter(|_| job.transform.descriptor().inputs[0].name != input);
     let window = lookup.is_none().then_some(partition.window);
-    let sources = lookup.map_or_else(|| job.recipe.sources.clone(), |l| vec![l.clone()]);
-    ExecuteError::Nulls(Box::new(NullInput { transform, partition: name, window, sources, column, nulls }))
+    let sources = lookup.map_or_else(|| job.recipe.input_names(), |l| vec![l.clone()]);
+    let published = lookup.is_none() && !job.recipe.upstream.is_empty();
+    ExecuteError::Nulls(Box::new(NullInput { transform, partition: name, window, sources, column, nulls, published }))
 }
 
 /// As [`failure`], of a failure that no record was found for.

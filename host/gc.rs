@@ -12,7 +12,7 @@ use crate::{
     time::{EventTime, IngestTime},
     window::{Calendar, Grain},
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
 
 /// Why nothing was removed.
 #[derive(Debug, thiserror::Error)]
@@ -160,6 +160,7 @@ fn old_versions(
     garbage: &mut Garbage,
     ranges: &mut Vec<(SnapshotId, SnapshotId)>,
 ) -> Result<(), CatalogError> {
+    let read = read_by_others(view, holders, keep)?;
     for dataset in view.all_datasets()? {
         let Some(table) = view.table(&dataset.name, at)? else { continue };
         let ended: HashMap<String, _> = view.ended_files(&table)?.into_iter().map(|f| (f.path.clone(), f)).collect();
@@ -177,7 +178,11 @@ fn old_versions(
                 compared.entry((base, v.partition.as_str())).or_insert(v.run);
             }
         }
-        let why = |v: &Version| running.clone().or_else(|| Some(format!("{} was compared with it", compared.get(&(v.run, v.partition.as_str()))?)));
+        let why = |v: &Version| {
+            let compared = || Some(format!("{} was compared with it", compared.get(&(v.run, v.partition.as_str()))?));
+            let reader = || Some(format!("{} was computed from it", read.get(&(dataset.name.clone(), v.partition.clone(), v.run))?));
+            running.clone().or_else(compared).or_else(reader)
+        };
         // One file can be of several versions: a merge that changes nothing leaves it.
         let staying = versions.iter().filter(|(rank, v)| *rank < keep || why(v).is_some()).flat_map(|(_, v)| &v.paths);
         let mut taken: HashSet<&str> = staying.map(String::as_str).collect();
@@ -213,6 +218,34 @@ fn old_versions(
         garbage.kept.extend(kept.into_iter().map(|(why, count)| Kept { name: dataset.name.clone(), count, why }));
     }
     Ok(())
+}
+
+/// Versions of datasets that runs of others were computed from, as far as those still stay: dataset, partition, run; and who read it. A replay of
+/// those runs needs them, as it needs raw.
+fn read_by_others(view: &View, holders: &[Holder], keep: u64) -> Result<HashMap<(String, String, RunId), RunId>, CatalogError> {
+    let mut read = HashMap::new();
+    let mut note = |manifest: &Manifest, start_us: i64, end_us: i64| {
+        for u in manifest.upstream.iter().filter(|u| u.overlaps(start_us, end_us)) {
+            read.entry((u.dataset.clone(), u.partition.clone(), u.run)).or_insert(manifest.run);
+        }
+    };
+    for h in holders {
+        note(&h.manifest, i64::MIN, i64::MAX);
+    }
+    for dataset in view.all_datasets()?.into_iter().filter(|d| !d.upstream.is_empty()) {
+        let mut runs: HashMap<RunId, Option<Manifest>> = HashMap::new();
+        for (_, v) in ranked(view.versions(&dataset.name, None)?).iter().filter(|(rank, _)| *rank < keep) {
+            if let Entry::Vacant(e) = runs.entry(v.run) {
+                e.insert(view.run(v.run)?.map(|row| row.manifest));
+            }
+            let calendar = Grain::parse(&dataset.grain).zip(dataset.time_zone.parse().ok()).map(|(grain, zone)| Calendar { grain, zone });
+            if let (Some(Some(manifest)), Some(calendar)) = (runs.get(&v.run), calendar) {
+                let window = calendar.at(v.start);
+                note(manifest, window.start().0, window.end().0);
+            }
+        }
+    }
+    Ok(read)
 }
 
 /// Versions, each with its place among those of its partition: the newest is 0.

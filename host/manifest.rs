@@ -1,6 +1,10 @@
 //! The record of a run: what it was asked, the recipe it followed, what it read, wrote and measured.
 //! Never computed again from restitch.toml: a replay needs nothing but this, the pinned bytes and the pinned input.
 
+mod settings;
+
+pub use settings::{Settings, UpstreamInput, dedup_text};
+
 use crate::{
     access::Approval,
     config::{Dataset, Dedup, Limits, MaxRejects, Source},
@@ -183,8 +187,11 @@ pub enum Validation {
 pub struct Recipe {
     /// The dataset, and so the table.
     pub dataset: String,
-    /// The sources whose raw tables are windowed.
+    /// The sources whose raw tables are windowed; none if datasets are.
     pub sources: Vec<String>,
+    /// The datasets whose published rows are windowed; none if sources are.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<UpstreamInput>,
     /// Version of the warehouse that is read.
     pub input_snapshot: SnapshotId,
     /// The transform, as name@version.
@@ -229,6 +236,7 @@ impl Recipe {
         Recipe {
             dataset: dataset.name.clone(),
             sources: dataset.inputs.clone(),
+            upstream: Vec::new(),
             input_snapshot,
             transform: dataset.transform.to_string(),
             transform_digest,
@@ -253,6 +261,7 @@ impl Recipe {
         Recipe {
             dataset: source.table(),
             sources: vec![source.name.clone()],
+            upstream: Vec::new(),
             input_snapshot,
             transform: String::new(),
             transform_digest: Digest([0; 32]),
@@ -275,6 +284,25 @@ impl Recipe {
     /// Returns the calendar of its partitions.
     pub fn calendar(&self) -> Calendar {
         Calendar { grain: self.grain, zone: self.time_zone }
+    }
+
+    /// Returns the names of its windowed inputs: sources, or datasets.
+    pub fn input_names(&self) -> Vec<String> {
+        self.sources.iter().chain(self.upstream.iter().map(|u| &u.dataset)).cloned().collect()
+    }
+
+    /// Returns what of it restitch.toml and the options of a command decide, beside transform and input.
+    pub fn settings(&self) -> Settings {
+        Settings {
+            parameters: self.parameters.clone(),
+            key: self.key.clone(),
+            dedup: self.dedup.clone(),
+            follows: self.follows,
+            // The rows that a filtered merge has are those that a whole run would give.
+            filter: self.filter.clone().filter(|_| self.write != Write::Merge),
+            lookups: self.lookups.clone(),
+            upstream: self.upstream.clone(),
+        }
     }
 }
 
@@ -350,6 +378,12 @@ pub struct Manifest {
     /// For a merge or a delete-insert: the published rows that it read, by partition. They are an input like raw.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bases: Vec<BaseRecord>,
+    /// Where datasets are the input: their published partitions that were read. They are an input like raw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<UpstreamRecord>,
+    /// The runs that were published in one transaction with it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub together: Vec<RunId>,
     /// The dataset's other partitions, compared before and after the swap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub others: Option<OthersRecord>,
@@ -399,6 +433,36 @@ pub struct BaseRecord {
     pub checksum: Digest,
     /// The files that hold them.
     pub files: Vec<FileRecord>,
+}
+
+/// A published partition of a dataset that another one was computed from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UpstreamRecord {
+    /// The dataset.
+    pub dataset: String,
+    /// The partition.
+    pub partition: String,
+    /// First instant, in UTC microseconds.
+    pub start_us: i64,
+    /// First instant after it.
+    pub end_us: i64,
+    /// The run that had published it.
+    pub run: RunId,
+    /// The version of the warehouse that the run had made.
+    pub snapshot: SnapshotId,
+    /// Its rows.
+    pub rows: u64,
+    /// Their content checksum.
+    pub checksum: Digest,
+    /// The files that hold them.
+    pub files: Vec<FileRecord>,
+}
+
+impl UpstreamRecord {
+    /// Returns whether it has an instant in common with the window from `start_us` to `end_us`.
+    pub fn overlaps(&self, start_us: i64, end_us: i64) -> bool {
+        self.start_us < end_us && start_us < self.end_us
+    }
 }
 
 /// Partitions of the dataset that a swap did not name: they had this checksum before it, and have it after it.
@@ -511,6 +575,9 @@ pub struct PartitionRecord {
     pub input_snapshot: Option<SnapshotId>,
     /// The transform that made its rows.
     pub transform_digest: Option<Digest>,
+    /// The [`Settings`] that made its rows, by their digest.
+    #[serde(default)]
+    pub settings_digest: Option<Digest>,
     /// Keys that are new.
     pub added: Option<u64>,
     /// Keys that are gone.

@@ -75,7 +75,7 @@ pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source:
         let input = catalog.read(|v| {
             let Some(table) = v.table(&format!("raw_{source}"), last)? else { return Ok::<_, CatalogError>(None) };
             let files = v.files(&table, last, table.column_id(envelope::EVENT_TIME))?;
-            Ok(Some(RawInput { table, files, snapshot: last }))
+            Ok(Some(RawInput { table, files, snapshot: last, published: None }))
         })?;
         if let Some(input) = input {
             let search = Search { source, input: &input, upto, last };

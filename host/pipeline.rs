@@ -5,6 +5,7 @@
 mod apply;
 mod approve;
 mod backup;
+mod cascade;
 mod conflicts;
 mod diff;
 mod doctor;
@@ -17,11 +18,14 @@ mod reparse;
 mod rollback;
 mod run;
 mod steady;
+mod together;
+pub(crate) mod upstream;
 mod why;
 
 pub use apply::Applied;
 pub use approve::system_user;
 pub use backup::Backup;
+pub use cascade::{Outcome, Step};
 pub use diff::{Diff, DiffRequest, PartitionDiff};
 pub use error::{Error, ErrorKind};
 pub use outdated::{DatasetVersions, MadeBy};
@@ -42,7 +46,7 @@ use crate::{
     ingest::{self, Ingested},
     manifest::{Discarded, Kind, Manifest, WriteMode},
     moves,
-    plan::{Facts, Plan, Request, Staleness, plan, stale},
+    plan::{Facts, Plan, Request, Staleness, Unready, plan, stale},
     publish,
     query::{FileTable, QueryError, Rows, Session, StateValue},
     recover,
@@ -103,8 +107,8 @@ pub struct PartitionState {
     pub state: &'static str,
     /// Whether late records wait for it.
     pub dirty: bool,
-    /// Why it is stale, if it is.
-    pub stale: Option<Staleness>,
+    /// Why it is stale; nothing, if it is not.
+    pub stale: Vec<Staleness>,
     /// How many records it was computed without, because the transform fails on them.
     pub quarantined: u64,
 }
@@ -114,8 +118,12 @@ pub struct PartitionState {
 pub struct DatasetStatus {
     /// Its name.
     pub name: String,
-    /// Its sources, as they stand.
+    /// Its sources, or the datasets that it is made of, as they stand.
     pub inputs: Vec<InputState>,
+    /// Whether datasets are its input.
+    pub downstream: bool,
+    /// What of the datasets before it is not as it should be.
+    pub unready: Vec<Unready>,
     /// How far they are complete, all together.
     pub stand: Option<Stand>,
     /// The declared transform.
@@ -348,15 +356,17 @@ impl Workshop {
 
     /// Returns what is known of a dataset at one snapshot.
     fn facts(&mut self, dataset: &Dataset, transform_digest: Digest, at: Option<SnapshotId>) -> Result<(Facts, SnapshotId), Error> {
+        let descriptor = self.descriptor_of(transform_digest)?;
         let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
         let calendar = dataset.calendar();
         let now = self.options.clock.now();
-        if moves::follows(&self.project, dataset) {
+        let follows = moves::follows(&self.project, dataset);
+        if follows {
             for source in &dataset.inputs {
                 moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
             }
         }
-        self.catalog.read(|v| {
+        let (mut facts, latest) = self.catalog.read(|v| {
             let latest = v.latest()?;
             let input_snapshot = at.unwrap_or(latest);
             if input_snapshot > latest || input_snapshot.0 < 0 {
@@ -374,6 +384,11 @@ impl Workshop {
             let inputs = v.input_states(&sources, now)?;
             let stand = Stand::of_all(&inputs, if sources.len() > 1 { v.joint(&dataset.name)? } else { None });
             let facts = Facts {
+                downstream: false,
+                upstream: Vec::new(),
+                unready: Vec::new(),
+                declared: descriptor.as_ref().and_then(|d| upstream::settings(&self.project, dataset, d, follows)),
+                settings: v.settings_of(&dataset.name)?,
                 calendar,
                 input_snapshot,
                 transform_digest,
@@ -387,7 +402,9 @@ impl Workshop {
                 dropped: v.dropped_of(&dataset.inputs, input_snapshot)?,
             };
             Ok((facts, latest))
-        })
+        })?;
+        self.facts_upstream(dataset, &mut facts)?;
+        Ok((facts, latest))
     }
 
     /// Returns the plan of a request, and the dataset's declaration that it stands on.
@@ -408,6 +425,7 @@ impl Workshop {
         if let Some(transform) = &request.transform {
             dataset.transform = transform.clone();
         }
+        dataset.params.extend(request.params.iter().cloned());
         Ok(dataset)
     }
 
@@ -421,6 +439,7 @@ impl Workshop {
         };
         let frozen_before = dataset.access.frozen_before.filter(|_| request.kind != Kind::Backfill);
         modes::refuse(request, dataset)?;
+        self.refuse_cut_input(dataset, request.write_mode(), window)?;
         Ok(Request {
             kind: request.kind,
             window,
@@ -514,7 +533,8 @@ impl Workshop {
             None => self.project.datasets.values().cloned().collect(),
         };
         let now = self.options.clock.now();
-        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| d.inputs.contains(&s.name) || d.lookups.values().any(|l| *l == s.name));
+        let reads = |d: &Dataset, s: &Source| self.project.roots(d).iter().any(|r| r.name == s.name) || d.lookups.values().any(|l| *l == s.name);
+        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| reads(d, s));
         let mut sources = Vec::new();
         for source in self.project.sources.values().filter(used) {
             let row = self.catalog.read(|v| {
@@ -679,14 +699,22 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) 
     let waiting: Vec<QueueRow> = facts.queue.iter().filter(waits).cloned().collect();
     let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
     // A transform that is not registered makes nothing stale yet.
-    let stale = stale(facts).into_iter().filter(|(_, why)| registered || *why == Staleness::Upstream).collect::<HashMap<_, _>>();
+    let mut stale = stale(facts).into_iter().collect::<HashMap<_, _>>();
+    stale.values_mut().for_each(|why| why.retain(|w| registered || *w != Staleness::Transform));
     let partition = |p: &PublishedRow| {
         let start = p.window.start();
-        PartitionState { published: p.clone(), state: state(p), dirty: dirty.contains(&start), stale: stale.get(&start).copied(), quarantined: 0 }
+        PartitionState {
+            published: p.clone(),
+            state: state(p),
+            dirty: dirty.contains(&start),
+            stale: stale.get(&start).cloned().unwrap_or_default(),
+            quarantined: 0,
+        }
     };
     let partitions = facts.published.iter().map(partition).collect();
     let (inputs, stand) = (facts.inputs.clone(), facts.stand);
-    DatasetStatus { name: d.name.clone(), inputs, stand, transform: d.transform.clone(), partitions, waiting, buildable }
+    let (downstream, unready) = (facts.downstream, facts.unready.clone());
+    DatasetStatus { name: d.name.clone(), inputs, downstream, unready, stand, transform: d.transform.clone(), partitions, waiting, buildable }
 }
 
 fn state_value(value: crate::catalog::SqlValue) -> StateValue {

@@ -3,19 +3,22 @@
 //! `pipeline` gathers the facts; the same plan is printed by `plan` and executed by a run.
 
 mod bound;
+mod stale;
 
 pub use bound::{BoundError, BoundPlan, BoundRange, BoundWaiting, PLAN_VERSION, Standing};
+pub(crate) use stale::touched;
+pub use stale::{Staleness, Unready, stale, unready, unsettled};
 
 use crate::{
-    catalog::{Dropped, LiveFile, OPEN, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot, cuts},
+    catalog::{Dropped, LiveFile, OPEN, PartitionVersions, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot, cuts},
     id::{Digest, SnapshotId},
-    manifest::{Kind, WriteMode},
+    manifest::{Kind, Settings, WriteMode},
     raw::RawInput,
     time::EventTime,
     watermark::{InputState, Stand, Tier},
     window::{Calendar, Window},
 };
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 
 /// What the warehouse looks like at one snapshot, as far as one dataset is concerned.
 #[derive(Clone, Debug)]
@@ -42,6 +45,16 @@ pub struct Facts {
     pub reparsed: Vec<(Window, SnapshotId)>,
     /// Event times of which raw records were removed by retention, in order of time.
     pub dropped: Vec<Dropped>,
+    /// Whether datasets are its input, and not sources.
+    pub downstream: bool,
+    /// The partitions of the datasets that are its input, with all that was published of them.
+    pub upstream: Vec<PartitionVersions>,
+    /// What of the datasets before it is not as it should be.
+    pub unready: Vec<Unready>,
+    /// The settings that are declared; `None` where nothing is registered that says which.
+    pub declared: Option<Settings>,
+    /// The settings that published partitions were made with, by their digest.
+    pub settings: HashMap<Digest, Settings>,
 }
 
 /// What was asked for.
@@ -74,7 +87,7 @@ pub enum Reason {
     /// Records arrived on time after it was built.
     #[serde(rename = "new records")]
     NewRecords,
-    /// It was made by another transform, or records that it was made of were read again since (upstream changed).
+    /// It was made by another transform or with other settings, or what it was made of is another now (upstream changed).
     Stale,
     /// It was named, and nothing else speaks for it.
     Forced,
@@ -146,6 +159,12 @@ pub struct Plan {
     pub gaps: Vec<String>,
     /// How its rows are put among those that are published.
     pub write: WriteMode,
+    /// Whether datasets are read, and not raw records.
+    pub downstream: bool,
+    /// Why stale partitions of the window are stale, in words, the first of them.
+    pub stale: Vec<String>,
+    /// Partitions of the datasets before it that are not as they should be, in words, the first of them.
+    pub upstream: Vec<String>,
     /// What is published in its partitions: an overwrite replaces it, the other modes read it.
     pub standing: StandingRows,
 }
@@ -254,41 +273,10 @@ struct Known {
     on_time: Option<SnapshotId>,
     waiting: i64,
     approval: bool,
-    /// Why it is stale, if it is.
-    stale: Option<Staleness>,
-}
-
-/// Why a published partition is stale.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Staleness {
-    /// The dataset's transform has other bytes now.
-    Transform,
-    /// A reparse changed records of it after it was computed.
-    Upstream,
-}
-
-impl Staleness {
-    /// Returns its words in `status`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Staleness::Transform => "another transform",
-            Staleness::Upstream => "upstream changed",
-        }
-    }
-}
-
-/// Returns why published partitions are stale, by their first instant; the others are not in it.
-pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Staleness> {
-    let by_transform = facts.published.iter().filter(|p| p.transform_digest != facts.transform_digest);
-    let mut stale: BTreeMap<EventTime, Staleness> = by_transform.map(|p| (p.window.start(), Staleness::Transform)).collect();
-    for (window, snapshot) in &facts.reparsed {
-        let first = facts.published.partition_point(|p| p.window.end() <= window.start());
-        let touched = facts.published[first..].iter().take_while(|p| p.window.start() < window.end());
-        for p in touched.filter(|p| p.input_snapshot < *snapshot) {
-            stale.entry(p.window.start()).or_insert(Staleness::Upstream);
-        }
-    }
-    stale
+    /// Whether it is stale.
+    stale: bool,
+    /// Whether that is because a dataset that it is made of has other rows now.
+    upstream: bool,
 }
 
 /// Returns the plan.
@@ -320,6 +308,9 @@ pub fn plan(facts: &Facts, request: &Request) -> Result<Plan, PlanError> {
         bytes: 0,
         gaps: Vec::new(),
         write: request.write,
+        downstream: facts.downstream,
+        stale: Vec::new(),
+        upstream: stale::unready_words(facts, request.window),
         standing: StandingRows::default(),
     };
     if let Some(window) = window {
@@ -395,6 +386,11 @@ fn known_partitions(facts: &Facts) -> KnownMap {
         let entry = known.entry(done).or_default();
         entry.on_time = entry.on_time.max(on_time(done, &arrived));
     }
+    for (start, rows) in stale::upstream_rows(facts) {
+        if rows.is_some() || input.contains_key(&start) {
+            known.entry(start).or_default().records += rows.unwrap_or(0);
+        }
+    }
     for row in &facts.queue {
         if input.get(&row.window.start()).is_none_or(|read| row.snapshot > *read) && row.snapshot <= facts.input_snapshot {
             let entry = known.entry(row.window.start()).or_default();
@@ -419,7 +415,8 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
     let mut left_frozen: Vec<Window> = Vec::new();
     let mut decide = |slice: Window| {
         let mut now = known.get(&slice.start()).copied().unwrap_or_default();
-        now.stale = stale.get(&slice.start()).copied();
+        let why = stale.get(&slice.start());
+        (now.stale, now.upstream) = (why.is_some(), why.is_some_and(|why| why.iter().any(Staleness::is_upstream)));
         let before = published.get(&slice.start()).copied();
         let reason = reason(request.kind, &now, before);
         let chosen = match request.kind {
@@ -428,6 +425,7 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             // Late records that are in no queue were landed before the dataset was declared.
             Kind::Run => match before {
                 None => now.on_time.is_some() || now.waiting == 0,
+                Some(_) if facts.downstream => now.upstream,
                 Some(_) => reason == Some(Reason::NewRecords) && !now.approval,
             },
             _ => true,
@@ -437,6 +435,9 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             (_, reason) => reason,
         };
         let wanted = request.only.is_none_or(|only| applies(only, &now, before));
+        if let Some(why) = why {
+            stale::say(&mut plan.stale, &facts.calendar.name(&slice), why);
+        }
         // A window that was named is refused; elsewhere such a partition is left as it stands.
         let gone = request.kind != Kind::Backfill && cuts(&facts.dropped, slice).is_some();
         if gone && reason.is_some() && ((chosen && wanted) || now.waiting > 0) {
@@ -506,7 +507,7 @@ fn reason(kind: Kind, now: &Known, before: Option<&PublishedRow>) -> Option<Reas
         Some(Reason::Dirty)
     } else if now.on_time.is_some_and(|s| s > before.input_snapshot) {
         Some(Reason::NewRecords)
-    } else if now.stale.is_some() {
+    } else if now.stale {
         Some(Reason::Stale)
     } else {
         None
@@ -519,7 +520,7 @@ fn applies(only: Reason, now: &Known, before: Option<&PublishedRow>) -> bool {
         (Reason::Missing, before) => before.is_none(),
         (Reason::Dirty, _) => now.waiting > 0,
         (Reason::NewRecords, Some(before)) => now.on_time.is_some_and(|s| s > before.input_snapshot),
-        (Reason::Stale, Some(_)) => now.stale.is_some(),
+        (Reason::Stale, Some(_)) => now.stale,
         (Reason::NewRecords | Reason::Stale, None) => false,
         (Reason::Forced, _) => true,
     }
@@ -546,7 +547,7 @@ fn count_input(facts: &Facts, plan: &mut Plan) {
         plan.files += 1;
         plan.bytes += file.bytes;
     }
-    if plan.write == WriteMode::DeleteInsert {
+    if plan.write == WriteMode::DeleteInsert && !facts.downstream {
         // Quarters of an hour that the window touches: whole partitions would say too much.
         for (range, window) in plan.ranges.iter_mut().zip(windows) {
             let touched = |s: &&Slot| s.start.0 + SLOT_US > window.start().0 && s.start < window.end();
@@ -566,16 +567,6 @@ fn count_standing(facts: &Facts, plan: &mut Plan) {
     }
     plan.gaps.extend(gaps);
     plan.standing = standing;
-}
-
-/// Returns the partitions, by their first instant, whose published rows may hold what raw does not give any more: records of theirs
-/// count elsewhere now, or were read again. A merge takes no such row away, so it does not settle them.
-pub fn unsettled(facts: &Facts) -> BTreeSet<EventTime> {
-    let read: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
-    let left = |q: &&QueueRow| q.kind == QueueKind::Moved && read.get(&q.window.start()).is_some_and(|s| q.snapshot > *s);
-    let moved = facts.queue.iter().filter(left).map(|q| q.window.start());
-    let upstream = stale(facts).into_iter().filter(|(_, why)| *why == Staleness::Upstream).map(|(start, _)| start);
-    moved.chain(upstream).collect()
 }
 
 #[cfg(test)]
@@ -600,6 +591,7 @@ mod tests {
             rows: 1,
             bytes: 1,
             checksum: digest,
+            settings_digest: digest,
         }
     }
 
@@ -639,6 +631,11 @@ mod tests {
             files: vec![],
             reparsed: vec![],
             dropped: vec![],
+            downstream: false,
+            upstream: vec![],
+            unready: vec![],
+            declared: None,
+            settings: HashMap::new(),
         }
     }
 
@@ -708,7 +705,7 @@ mod tests {
         let hour =
             |day: &str| Window::new(parse(&format!("{day}T10:00Z"), Tz::UTC).unwrap(), parse(&format!("{day}T11:00Z"), Tz::UTC).unwrap()).unwrap();
         f.reparsed = vec![(hour("2026-04-30"), SnapshotId(4)), (hour(days[0]), SnapshotId(3)), (hour(days[1]), SnapshotId(4))];
-        let why: Vec<&str> = stale(&f).values().map(|s| s.name()).collect();
+        let why: Vec<String> = stale(&f).values().flatten().map(|s| s.to_string()).collect();
         assert_eq!(why, ["upstream changed", "another transform"]);
         let window = Some((days[0], days[2]));
         check(&f, &request(Kind::Backfill, window, Some(Reason::Stale)), &[(days[0], "stale"), (days[2], "stale")]);

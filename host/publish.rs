@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
-    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Status, checksum_of},
+    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Recipe, Status, checksum_of},
     recover,
     schema::{Field, PARTITION},
     store::{Claim, Store, StoreError, spread, staging},
@@ -132,6 +132,72 @@ pub fn publish(
     staged: &[Written],
     now: IngestTime,
 ) -> Result<(), PublishError> {
+    publish_together(store, catalog, &mut [Ready { manifest, fields, staged }], now)
+}
+
+/// A checked run, and what it staged.
+pub struct Ready<'r> {
+    /// The run.
+    pub manifest: &'r mut Manifest,
+    /// The columns of its rows.
+    pub fields: &'r [Field],
+    /// Its files.
+    pub staged: &'r [Written],
+}
+
+/// As [`publish`], for several runs in one transaction: all of them, or none.
+///
+/// # Errors
+/// [`PublishError`]; a conflict names what changed under each of them.
+/// # After a crash
+/// As for [`publish`].
+pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready], now: IngestTime) -> Result<(), PublishError> {
+    let mut placed: Vec<Vec<NewFile>> = Vec::new();
+    for i in 0..runs.len() {
+        match place(store, catalog, &mut runs[i]) {
+            Ok(files) => placed.push(files),
+            Err(e) => {
+                runs[..i].iter().for_each(|r| drop(recover::withdraw(store, catalog, &r.manifest.run.to_string())));
+                return Err(e);
+            }
+        }
+    }
+    let author = runs.first().map_or(String::new(), |r| r.manifest.operator.clone());
+    let said = |r: &Ready| format!("{} {} of {}", r.manifest.kind.name(), r.manifest.run, r.manifest.recipe.dataset);
+    let message = runs.iter().map(said).collect::<Vec<_>>().join("; ");
+    let mut published: Vec<Manifest> = runs.iter().map(|r| r.manifest.clone()).collect();
+    let committed = catalog.commit(now, &author, &message, |commit| {
+        let tables = compared(commit, runs, &placed)?;
+        published.iter_mut().zip(&tables).zip(&placed).try_for_each(|((manifest, table), files)| swap(commit, manifest, table, files, now))
+    });
+    match committed {
+        Ok(_) => {
+            for (run, published) in runs.iter_mut().zip(published) {
+                *run.manifest = published;
+                store.remove_dir(&staging(&run.manifest.run.to_string())).ok();
+            }
+            Ok(())
+        }
+        Err(e) => {
+            for run in runs.iter_mut() {
+                let owner = run.manifest.run.to_string();
+                // An error of the commit leaves its outcome open: look, then clean up.
+                match catalog.read(|v| v.run(run.manifest.run)) {
+                    Ok(Some(row)) if row.manifest.status == Status::Published => {
+                        (run.manifest.status, run.manifest.published_snapshot) = (Status::Published, row.manifest.published_snapshot);
+                        store.remove_dir(&staging(&owner)).ok();
+                    }
+                    _ => drop(recover::withdraw(store, catalog, &owner)),
+                }
+            }
+            if runs.iter().all(|r| r.manifest.status == Status::Published) { Ok(()) } else { Err(e) }
+        }
+    }
+}
+
+/// Moves a run's files to where the catalog will say they are.
+fn place(store: &Store, catalog: &mut Catalog, run: &mut Ready) -> Result<Vec<NewFile>, PublishError> {
+    let Ready { manifest, staged, .. } = run;
     let owner = manifest.run.to_string();
     let folder = catalog.read(|v| Ok::<_, CatalogError>(format!("{}main/{}/", v.data_path(), manifest.recipe.dataset)))?;
     let mut moves = Vec::new();
@@ -140,34 +206,32 @@ pub fn publish(
         moves.push((file.path.clone(), format!("{PARTITION}={}/{owner}-{i}.parquet", path_segment(&partition))));
     }
     move_into_place(store, catalog, &owner, &folder, &moves)?;
-    let files: Vec<NewFile> = staged.iter().zip(&moves).map(|(w, (_, path))| NewFile { path: path.clone(), ..w.file.clone() }).collect();
     record_files(manifest, staged, &moves, &folder);
-    let author = manifest.operator.clone();
-    let message = format!("{} {} of {}", manifest.kind.name(), manifest.run, manifest.recipe.dataset);
-    let mut published = manifest.clone();
-    let committed = catalog.commit(now, &author, &message, |commit| {
-        let table = target_table(commit, manifest, fields)?;
-        compare_with_base(commit, manifest, &table)?;
-        compare_columns(manifest, &table, fields, &files)?;
-        swap(commit, &mut published, &table, &files, now)
-    });
-    match committed {
-        Ok(_) => {
-            *manifest = published;
-            store.remove_dir(&staging(&owner)).ok();
-            Ok(())
+    Ok(staged.iter().zip(&moves).map(|(w, (_, path))| NewFile { path: path.clone(), ..w.file.clone() }).collect())
+}
+
+/// Compares each run with its base before any of them is swapped in, and returns the tables.
+fn compared(commit: &mut Commit, runs: &[Ready], placed: &[Vec<NewFile>]) -> Result<Vec<Table>, PublishError> {
+    let (mut tables, mut conflicts): (Vec<Table>, Vec<(String, Vec<String>)>) = (Vec::new(), Vec::new());
+    for (run, files) in runs.iter().zip(placed) {
+        let table = target_table(commit, run.manifest, run.fields)?;
+        let same = compare_with_base(commit, run.manifest, &table).and_then(|()| compare_columns(run.manifest, &table, run.fields, files));
+        match same {
+            Err(PublishError::Conflict { dataset, changes }) => conflicts.push((dataset, changes)),
+            other => other?,
         }
-        Err(e) => {
-            // An error of the commit leaves its outcome open: look, then clean up.
-            if let Ok(Some(row)) = catalog.read(|v| v.run(manifest.run))
-                && row.manifest.status == Status::Published
-            {
-                (manifest.status, manifest.published_snapshot) = (Status::Published, row.manifest.published_snapshot);
-                store.remove_dir(&staging(&owner)).ok();
-                return Ok(());
-            }
-            recover::withdraw(store, catalog, &owner).ok();
-            Err(e)
+        tables.push(table);
+    }
+    match conflicts.len() {
+        0 => Ok(tables),
+        1 => {
+            let (dataset, changes) = conflicts.remove(0);
+            Err(PublishError::Conflict { dataset, changes })
+        }
+        _ => {
+            let names: Vec<String> = conflicts.iter().map(|(dataset, _)| dataset.clone()).collect();
+            let changes = conflicts.into_iter().flat_map(|(dataset, changes)| changes.into_iter().map(move |c| format!("{dataset}: {c}"))).collect();
+            Err(PublishError::Conflict { dataset: names.join(" and "), changes })
         }
     }
 }
@@ -279,9 +343,11 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
     let recipe = &manifest.recipe;
     let rows: Vec<PublishedRow> = manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)).collect();
     commit.put_published(&recipe.dataset, &rows)?;
+    commit.put_settings(&recipe.settings())?;
     let dataset = DatasetRow {
         name: recipe.dataset.clone(),
         sources: recipe.sources.clone(),
+        upstream: recipe.upstream.iter().map(|u| u.dataset.clone()).collect(),
         grain: recipe.grain.to_string(),
         time_zone: recipe.time_zone.name().into(),
     };
@@ -318,6 +384,7 @@ fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId)
         rows: p.rows as i64,
         bytes: p.bytes as i64,
         checksum: p.checksum?,
+        settings_digest: p.settings_digest.unwrap_or_else(|| manifest.recipe.settings().digest()),
     })
 }
 
@@ -396,7 +463,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let no_prior = |partition: &str, what: String| PublishError::NoPrior { run: undone.run, partition: partition.into(), what };
     let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
     let (mut priors, mut later) = (Vec::new(), Vec::new());
-    let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<(SnapshotId, Digest)>)> = HashMap::new();
+    let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<Recipe>)> = HashMap::new();
     for p in &undone.partitions {
         let stands = view.published_at(dataset, EventTime(p.start_us))?;
         match stands.as_ref() {
@@ -421,17 +488,18 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
         if let Some(run) = p.prior_run {
             if let Entry::Vacant(v) = records.entry(run) {
                 let partitions = view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect();
-                let input = view.run(run)?.map(|r| (r.manifest.recipe.input_snapshot, r.manifest.recipe.transform_digest));
-                v.insert((partitions, input));
+                let recipe = view.run(run)?.map(|r| r.manifest.recipe);
+                v.insert((partitions, recipe));
             }
-            let (old, input) = records
+            let (old, recipe) = records
                 .get(&run)
-                .and_then(|(partitions, input)| Some((partitions.get(&p.partition)?, *input)))
+                .and_then(|(partitions, recipe)| Some((partitions.get(&p.partition)?, recipe.as_ref())))
                 .ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
             (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
             record.quarantined = old.quarantined.clone();
-            record.input_snapshot = old.input_snapshot.or(input.map(|i| i.0));
-            record.transform_digest = old.transform_digest.or(input.map(|i| i.1));
+            record.input_snapshot = old.input_snapshot.or(recipe.map(|r| r.input_snapshot));
+            record.transform_digest = old.transform_digest.or(recipe.map(|r| r.transform_digest));
+            record.settings_digest = old.settings_digest.or_else(|| recipe.map(|r| r.settings().digest()));
             for file in &old.files {
                 if let Some(removed) = view.removed(&file.path)? {
                     return Err(PublishError::Removed { run: undone.run, partition: p.partition.clone(), removed: Box::new(removed) });

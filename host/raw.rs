@@ -1,11 +1,11 @@
-//! The raw rows of a window at one snapshot, with what orders them.
+//! The rows of a window at one snapshot, with what orders them: landed ones, or those that another dataset has published.
 //! Never changes a row and never removes a duplicate; a pinned snapshot gives the same rows for ever.
 //! Execution, lookups and verification read through it.
 
 use crate::{
     catalog::{LiveFile, Table},
     datafile::{DataFileError, Reader, overlaps},
-    id::SnapshotId,
+    id::{Digest, SnapshotId},
     schema::{DataType, Field, envelope},
     store::Store,
     time::{EventTime, parse},
@@ -17,6 +17,7 @@ use arrow::{
     datatypes::{Int32Type, Int64Type, TimestampMicrosecondType},
 };
 use chrono_tz::Tz;
+use sha2::{Digest as _, Sha256};
 use std::{collections::VecDeque, time::Instant};
 
 /// Rows per batch.
@@ -25,7 +26,7 @@ pub const BATCH_ROWS: usize = 8192;
 /// The column that DuckDB's compaction adds to a file of several snapshots.
 const SNAPSHOT_COLUMN: &str = "_ducklake_internal_snapshot_id";
 
-/// A raw table at one snapshot.
+/// A raw table at one snapshot, or the table of a dataset.
 #[derive(Clone, Debug)]
 pub struct RawInput {
     /// The table.
@@ -34,6 +35,30 @@ pub struct RawInput {
     pub files: Vec<LiveFile>,
     /// The snapshot.
     pub snapshot: SnapshotId,
+    /// For a dataset, what its files hold; `None` for landed records.
+    pub published: Option<Published>,
+}
+
+/// The published rows of a dataset as an input: they come by partition, and in each in the order that its checksum has.
+#[derive(Clone, Debug)]
+pub struct Published {
+    /// Which of the datasets of a run it is, from 0: of two partitions from one instant on, the first dataset's comes first.
+    pub place: usize,
+    /// The column that has a row's time; without one all rows of a partition are of its first instant.
+    pub time_column: Option<String>,
+    /// For each file, in the same order, what it is a part of.
+    pub parts: Vec<Part>,
+}
+
+/// A file of a published partition.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// The partition's window.
+    pub window: Window,
+    /// The partition's content checksum.
+    pub checksum: Digest,
+    /// The place of the file's first row in its partition.
+    pub first_row: i64,
 }
 
 /// Raw rows, in the order of their file.
@@ -81,13 +106,20 @@ impl RawInput {
     /// Returns the rows that may be of `windows` (in order of time; all rows, without any), file by file in arrival order. Rows of one file
     /// stand clustered by day; a caller that needs arrival order inside a partition compares (snapshot, seq).
     pub fn scan<'s>(&self, store: &'s Store, columns: &[Field], windows: Vec<Window>) -> RawScan<'s> {
-        let files = self.files.iter().filter(|f| windows.is_empty() || RawInput::may_hold(f, &windows)).cloned().collect();
+        let part = |i: usize| self.published.as_ref().map(|p| p.parts[i].clone());
+        let inside = self.files.iter().enumerate().filter(|(_, f)| windows.is_empty() || RawInput::may_hold(f, &windows));
+        let files = inside.map(|(i, f)| (f.clone(), part(i))).collect();
+        let published = self.published.as_ref().map(|p| (p.place, p.time_column.clone()));
         let mut wanted = columns.to_vec();
+        if let Some((_, column)) = &published {
+            wanted.extend(column.iter().map(|c| Field::new(c, DataType::Timestamp, true)));
+            // Its statistics are not those of an event time: each row is looked at.
+            return RawScan::new(store, files, wanted, columns.len(), (Vec::new(), published), self.snapshot);
+        }
         wanted.extend(envelope::fields().into_iter().filter(|f| ENVELOPE.contains(&f.name.as_str())));
         wanted.push(Field::new(SNAPSHOT_COLUMN, DataType::Int64, true));
         wanted.push(envelope::landed());
-        let (asked, snapshot) = (columns.len(), self.snapshot);
-        RawScan { store, files, columns: wanted, asked, windows, snapshot, batch_rows: BATCH_ROWS, open: None, scan_ns: 0, read_ns: 0 }
+        RawScan::new(store, files, wanted, columns.len(), (windows, None), self.snapshot)
     }
 
     /// Returns about how many bytes a row of `columns` takes in memory.
@@ -114,18 +146,31 @@ const ENVELOPE: [&str; 4] = [envelope::EVENT_TIME, envelope::FLAGS, envelope::SE
 /// Raw rows in the reading.
 pub struct RawScan<'s> {
     store: &'s Store,
-    files: VecDeque<LiveFile>,
+    files: VecDeque<(LiveFile, Option<Part>)>,
     columns: Vec<Field>,
     asked: usize,
     windows: Vec<Window>,
     snapshot: SnapshotId,
     batch_rows: usize,
-    open: Option<(LiveFile, crate::datafile::Scan)>,
+    /// For a dataset: which of them, and the column with a row's time.
+    published: Option<(usize, Option<String>)>,
+    open: Option<(LiveFile, Option<Part>, crate::datafile::Scan)>,
     scan_ns: u64,
     read_ns: u64,
 }
 
-impl RawScan<'_> {
+impl<'s> RawScan<'s> {
+    fn new(
+        store: &'s Store,
+        files: VecDeque<(LiveFile, Option<Part>)>,
+        columns: Vec<Field>,
+        asked: usize,
+        (windows, published): (Vec<Window>, Option<(usize, Option<String>)>),
+        snapshot: SnapshotId,
+    ) -> RawScan<'s> {
+        RawScan { store, files, columns, asked, windows, snapshot, batch_rows: BATCH_ROWS, published, open: None, scan_ns: 0, read_ns: 0 }
+    }
+
     /// Returns the time spent reading and decoding, in nanoseconds.
     pub fn scan_ns(&self) -> u64 {
         self.scan_ns
@@ -133,7 +178,7 @@ impl RawScan<'_> {
 
     /// Returns how much of that was waiting for bytes, in nanoseconds.
     pub fn read_ns(&self) -> u64 {
-        self.read_ns + self.open.as_ref().map_or(0, |(_, scan)| scan.read_ns())
+        self.read_ns + self.open.as_ref().map_or(0, |(_, _, scan)| scan.read_ns())
     }
 
     /// Returns the scan with fewer rows in a batch, where rows are fat.
@@ -143,19 +188,26 @@ impl RawScan<'_> {
 
     fn pull(&mut self) -> Option<Result<RawBatch, DataFileError>> {
         loop {
-            if let Some((file, scan)) = &mut self.open {
-                match scan.next() {
-                    Some(batch) => return Some(batch.map(|b| split(&b, self.asked, file, self.snapshot))),
-                    None => {
+            if let Some((file, part, scan)) = &mut self.open {
+                match (scan.next(), part) {
+                    (Some(Err(e)), _) => return Some(Err(e)),
+                    (Some(Ok(batch)), None) => return Some(Ok(split(&batch, self.asked, file, self.snapshot))),
+                    (Some(Ok(batch)), Some(part)) => {
+                        let (place, time_column) = self.published.as_ref().map_or((0, None), |(p, c)| (*p, c.as_deref()));
+                        let rows = split_published(&batch, (self.asked, place, time_column), &file.path, part);
+                        part.first_row += batch.num_rows() as i64;
+                        return Some(rows);
+                    }
+                    (None, _) => {
                         self.read_ns += scan.read_ns();
                         self.open = None;
                     }
                 }
             }
-            let file = self.files.pop_front()?;
+            let (file, part) = self.files.pop_front()?;
             let opened = Reader::open(self.store, &file.path).and_then(|r| r.scan(&self.columns, &self.windows, self.batch_rows));
             match opened {
-                Ok(scan) => self.open = Some((file, scan)),
+                Ok(scan) => self.open = Some((file, part, scan)),
                 Err(e) => return Some(Err(e)),
             }
         }
@@ -206,6 +258,58 @@ fn split(batch: &RecordBatch, asked: usize, file: &LiveFile, at: SnapshotId) -> 
         return raw.filter(&visible).expect("BUG: the mask has the batch's length");
     }
     raw
+}
+
+/// Places in a partition take so many bits of what orders rows; above them stands the place of their dataset.
+const ROW_BITS: u32 = 40;
+
+/// Rows of a published partition as an input. Their order of arrival is (first instant, dataset, place); the hash of a row is that of its partition's
+/// checksum and its place, so it is another one whenever the partition is.
+fn split_published(
+    batch: &RecordBatch,
+    (asked, place, time_column): (usize, usize, Option<&str>),
+    path: &str,
+    part: &Part,
+) -> Result<RawBatch, DataFileError> {
+    let rows = batch.num_rows();
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let fields: Vec<_> = batch.schema().fields()[..asked].to_vec();
+    let columns =
+        RecordBatch::try_new_with_options(std::sync::Arc::new(arrow::datatypes::Schema::new(fields)), batch.columns()[..asked].to_vec(), &options)
+            .expect("BUG: a prefix of a batch is a batch");
+    let start = part.window.start().0;
+    let times = match time_column {
+        None => TimestampMicrosecondArray::from_value(start, rows),
+        Some(column) => {
+            let times = batch.column(asked).as_primitive::<TimestampMicrosecondType>().clone();
+            let outside = (0..rows).find(|row| times.is_null(*row) || !part.window.contains(EventTime(times.value(*row))));
+            if let Some(row) = outside {
+                let time = (!times.is_null(row)).then(|| EventTime(times.value(row)));
+                return Err(DataFileError::Outside {
+                    path: path.into(),
+                    row: part.first_row as u64 + row as u64,
+                    column: column.into(),
+                    time,
+                    window: part.window,
+                });
+            }
+            times
+        }
+    };
+    let hash = |row: i64| {
+        let digest = Sha256::new().chain_update(part.checksum.0).chain_update(row.to_le_bytes()).finalize();
+        i64::from_le_bytes(std::array::from_fn(|i| digest[i]))
+    };
+    let places = part.first_row..part.first_row + rows as i64;
+    Ok(RawBatch {
+        table: 0,
+        columns,
+        times,
+        snapshots: Int64Array::from_value(start, rows),
+        seq: places.clone().map(|row| (place as i64) << ROW_BITS | row).collect::<Vec<_>>().into(),
+        payload: places.map(hash).collect::<Vec<_>>().into(),
+        flags: Int32Array::from_value(0, rows),
+    })
 }
 
 /// Which of a run of neighbouring partitions an event time lies in; remembers the last answer.

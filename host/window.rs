@@ -143,6 +143,17 @@ pub struct Calendar {
 }
 
 impl Calendar {
+    /// Returns whether each of its partitions lies in one partition of `outer`, in every year: days lie in months, weeks do not. Of two
+    /// zones none is said to fit the other, whatever their offsets are today.
+    pub fn nests_in(&self, outer: &Calendar) -> bool {
+        let fits = match (self.grain, outer.grain) {
+            (Grain::Week, outer) => outer == Grain::Week,
+            (inner, Grain::Week) => matches!(inner, Grain::Hour | Grain::Day),
+            (inner, outer) => inner as u8 <= outer as u8,
+        };
+        fits && self.zone == outer.zone
+    }
+
     /// Returns the partition that `at` lies in; an instant outside the years 0001 to 9999 counts as the nearest inside.
     pub fn at(&self, at: EventTime) -> Window {
         let at = EventTime(at.0.clamp(crate::time::MIN_US, crate::time::END_US - 1));
@@ -398,6 +409,20 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each pair is held against the partitions of two years.
+    #[test]
+    fn a_grain_nests_in_another_if_no_partition_of_it_is_cut() {
+        let grains = [Grain::Hour, Grain::Day, Grain::Week, Grain::Month, Grain::Year];
+        let berlin = |grain| Calendar { grain, zone: Tz::Europe__Berlin };
+        let years = berlin(Grain::Year).resolve("2025", "2026").unwrap();
+        for (inner, outer) in grains.iter().flat_map(|i| grains.iter().map(|o| (berlin(*i), berlin(*o)))) {
+            let span = Window::new(inner.at(years.start()).start(), inner.at(years.end()).end()).unwrap();
+            let whole = inner.partitions(span).all(|w| outer.at(w.start()).end() >= w.end());
+            assert_eq!(inner.nests_in(&outer), whole, "{inner:?} in {outer:?}");
+        }
+        assert!(!Calendar { grain: Grain::Day, zone: Tz::UTC }.nests_in(&berlin(Grain::Month)));
+    }
 
     fn calendar(grain: Grain, zone: &str) -> Calendar {
         Calendar { grain, zone: zone.parse().unwrap() }

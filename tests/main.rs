@@ -8,6 +8,7 @@ mod crash;
 #[cfg(unix)]
 mod disk;
 mod doctor;
+mod downstream;
 mod examples;
 mod fuzz;
 mod growth;

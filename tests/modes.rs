@@ -292,7 +292,7 @@ fn rows_of_two_transforms_are_stale_until_they_are_overwritten() {
     let other = restitch::config::TransformRef::parse("customer-totals@1.1.0");
     let run = go(&lab, RunRequest { transform: other.clone(), ..merge(DAY, Some("customer_id = 'A'")) });
     assert_eq!(counts(&run), [merged([0, 1, 0, 2], false)]);
-    let stale = || lab.open().status(Some("daily")).unwrap().1[0].partitions.iter().filter(|p| p.stale.is_some()).count();
+    let stale = || lab.open().status(Some("daily")).unwrap().1[0].partitions.iter().filter(|p| !p.stale.is_empty()).count();
     assert_eq!(stale(), 1);
     std::fs::write(lab.path("restitch.toml"), ORDERS.replace("totals@1.0.0", "totals@1.1.0")).unwrap();
     assert_eq!(stale(), 2, "the day is made by both, the third of May by the old one");

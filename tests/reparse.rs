@@ -127,8 +127,8 @@ fn a_column_declared_later_is_read_again_and_published_like_in_a_fresh_warehouse
     assert_eq!(names(&stale()), ["2026-05-01", "2026-05-02"]);
     assert_eq!(stale().ranges[0].reason, Reason::Stale);
     let (_, datasets) = lab.open().status(Some("daily")).unwrap();
-    let marks: Vec<_> = datasets[0].partitions.iter().map(|p| p.stale).collect();
-    assert_eq!(marks, [Some(Staleness::Upstream), Some(Staleness::Upstream), None, None]);
+    let marks: Vec<_> = datasets[0].partitions.iter().map(|p| p.stale.clone()).collect();
+    assert_eq!(marks, [vec![Staleness::Reparse], vec![Staleness::Reparse], vec![], vec![]]);
     assert!(lab.go(Lab::request(Kind::Run, None)).manifest.is_none() && lab.go(Lab::request(Kind::Repair, None)).manifest.is_none());
     assert_eq!(lab.published(), before);
 

@@ -175,7 +175,7 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn all_datasets(&self) -> Result<Vec<DatasetRow>, CatalogError> {
-        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone FROM restitch_dataset ORDER BY 1")?;
+        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone, upstream FROM restitch_dataset ORDER BY 1")?;
         let rows = statement.query_map([], super::state::dataset_row)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }

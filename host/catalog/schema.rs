@@ -45,8 +45,10 @@ CREATE INDEX restitch_file_stats ON ducklake_file_column_stats(data_file_id, col
 CREATE INDEX restitch_delete_of ON ducklake_delete_file(data_file_id);
 ";
 
-/// Our own tables. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them, and (`gone`) those that the last gc removed, whose
-/// rows stay until the next one, so that a reader of before meets an error and not fewer rows: its triggers keep the clean-ups of other tools from them. Instants are UTC microseconds (`_us`); the views give them as text.
+/// Our own tables. `restitch_base` names the datasets with sources of their own that a dataset is made of in the end, itself if it has; the view of partitions is read by other
+/// engines, whose SQL has no recursion that SQLite takes. `restitch_hold` names ended files that a rollback still needs although no snapshot shows them, and (`gone`) those that
+/// the last gc removed, whose rows stay until the next one, so that a reader of before meets an error and not fewer rows: its triggers keep the clean-ups of other tools from
+/// them. Instants are UTC microseconds (`_us`); the views give them as text.
 pub(super) const STATE: &str = "
 CREATE TABLE restitch_meta(key VARCHAR PRIMARY KEY, value VARCHAR NOT NULL);
 CREATE TABLE restitch_transform(name VARCHAR NOT NULL, version VARCHAR NOT NULL, digest VARCHAR NOT NULL, size_bytes BIGINT NOT NULL, descriptor VARCHAR NOT NULL,
@@ -73,7 +75,9 @@ CREATE TABLE restitch_moved(source VARCHAR NOT NULL, record_id VARCHAR NOT NULL,
 CREATE TABLE restitch_moves_queued(dataset VARCHAR NOT NULL, source VARCHAR NOT NULL, upto BIGINT NOT NULL, PRIMARY KEY(dataset, source)) WITHOUT ROWID;
 CREATE INDEX restitch_moved_since ON restitch_moved(source, snapshot_id);
 CREATE INDEX restitch_moved_at ON restitch_moved(source, at_us);
-CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL);
+CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL, upstream VARCHAR NOT NULL);
+CREATE TABLE restitch_base(dataset VARCHAR NOT NULL, base VARCHAR NOT NULL, PRIMARY KEY(dataset, base)) WITHOUT ROWID;
+CREATE TABLE restitch_settings(digest VARCHAR PRIMARY KEY, settings VARCHAR NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR NOT NULL, dataset VARCHAR NOT NULL, status VARCHAR NOT NULL, mode VARCHAR NOT NULL,
   operator VARCHAR NOT NULL, reason VARCHAR, transform VARCHAR, transform_digest VARCHAR, start_us BIGINT, end_us BIGINT, base_snapshot BIGINT NOT NULL,
   input_snapshot BIGINT NOT NULL, published_snapshot BIGINT, undoes BIGINT, partitions BIGINT NOT NULL DEFAULT 0, rows_in BIGINT, rows_out BIGINT, checksum VARCHAR,
@@ -83,7 +87,7 @@ CREATE INDEX restitch_run_running ON restitch_run(run_id) WHERE status = 'runnin
 CREATE TABLE restitch_run_partition(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, reason VARCHAR NOT NULL,
   records BIGINT NOT NULL, late BIGINT NOT NULL, duplicates BIGINT NOT NULL, conflicts BIGINT NOT NULL, input_checksum VARCHAR, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR,
   prior_run BIGINT, prior_rows BIGINT, prior_checksum VARCHAR, added BIGINT, removed BIGINT, changed BIGINT, input_snapshot BIGINT, transform_digest VARCHAR, moved BIGINT,
-  inserted BIGINT, updated BIGINT, unchanged BIGINT, target_only BIGINT, deleted BIGINT, kept BIGINT NOT NULL DEFAULT 0, quarantined BIGINT NOT NULL, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
+  inserted BIGINT, updated BIGINT, unchanged BIGINT, target_only BIGINT, deleted BIGINT, kept BIGINT NOT NULL DEFAULT 0, quarantined BIGINT NOT NULL, settings_digest VARCHAR, PRIMARY KEY(run_id, partition)) WITHOUT ROWID;
 CREATE INDEX restitch_run_partition_by_name ON restitch_run_partition(partition, run_id);
 CREATE TABLE restitch_run_file(run_id BIGINT NOT NULL, partition VARCHAR NOT NULL, path VARCHAR NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, digest VARCHAR NOT NULL,
   PRIMARY KEY(run_id, path)) WITHOUT ROWID;
@@ -96,7 +100,7 @@ CREATE TABLE restitch_check(run_id BIGINT NOT NULL, name VARCHAR NOT NULL, kind 
 CREATE INDEX restitch_check_of ON restitch_check(run_id);
 CREATE TABLE restitch_partition(dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, run_id BIGINT NOT NULL,
   input_snapshot BIGINT NOT NULL, published_snapshot BIGINT NOT NULL, transform_digest VARCHAR NOT NULL, rows BIGINT NOT NULL, bytes BIGINT NOT NULL, checksum VARCHAR NOT NULL,
-  PRIMARY KEY(dataset, start_us)) WITHOUT ROWID;
+  settings_digest VARCHAR NOT NULL, PRIMARY KEY(dataset, start_us)) WITHOUT ROWID;
 CREATE TABLE restitch_reparse(source VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, run_id BIGINT NOT NULL,
   PRIMARY KEY(source, start_us, snapshot_id)) WITHOUT ROWID;
 CREATE TABLE restitch_digest(path VARCHAR PRIMARY KEY, digest VARCHAR NOT NULL) WITHOUT ROWID;
@@ -128,13 +132,16 @@ pub(super) const VIEW_INTEGERS: [&str; 5] = ["dirty", "records", "files", "least
 pub(super) const VIEWS: &str = "
 CREATE VIEW restitch_partitions AS
 SELECT p.dataset, p.partition,
-  CASE WHEN p.end_us <= coalesce(j.approval_cutoff_us, w.approval_cutoff_us) THEN 'final' WHEN p.end_us <= coalesce(j.late_cutoff_us, w.late_cutoff_us) THEN 'closed' ELSE 'open' END AS state,
+  CASE WHEN p.end_us <= c.approval_us THEN 'final' WHEN p.end_us <= c.late_us THEN 'closed' ELSE 'open' END AS state,
   EXISTS(SELECT 1 FROM restitch_repair_queue q WHERE q.dataset = p.dataset AND q.start_us = p.start_us AND q.snapshot_id > p.input_snapshot) AS dirty,
   p.rows, p.bytes, p.checksum, 'r' || p.run_id AS run, p.transform_digest, p.input_snapshot, p.published_snapshot,
   strftime('%Y-%m-%dT%H:%M:%SZ', p.start_us / 1000000, 'unixepoch') AS start_time, strftime('%Y-%m-%dT%H:%M:%SZ', p.end_us / 1000000, 'unixepoch') AS end_time
-FROM restitch_partition p JOIN restitch_dataset d ON d.name = p.dataset
-LEFT JOIN restitch_joint_watermark j ON j.dataset = p.dataset
-LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources);
+FROM restitch_partition p LEFT JOIN (
+  SELECT b.dataset, CASE WHEN count(b.base) = count(coalesce(j.late_cutoff_us, w.late_cutoff_us)) THEN min(coalesce(j.late_cutoff_us, w.late_cutoff_us)) END AS late_us,
+    CASE WHEN count(b.base) = count(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) THEN min(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) END AS approval_us
+  FROM restitch_base b JOIN restitch_dataset d ON d.name = b.base
+  LEFT JOIN restitch_joint_watermark j ON j.dataset = d.name
+  LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources) GROUP BY b.dataset) c ON c.dataset = p.dataset;
 CREATE VIEW restitch_queue AS
 SELECT q.dataset, q.partition, q.kind, q.tier, sum(q.records) AS records, count(DISTINCT q.file) AS files, min(q.least_late_us) / 1000000 AS least_late_seconds, max(q.most_late_us) / 1000000 AS most_late_seconds
 FROM restitch_repair_queue q LEFT JOIN restitch_partition p ON p.dataset = q.dataset AND p.start_us = q.start_us

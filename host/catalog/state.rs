@@ -148,6 +148,8 @@ pub struct PublishedRow {
     pub bytes: i64,
     /// Its content checksum.
     pub checksum: Digest,
+    /// The settings that made its rows, by their digest.
+    pub settings_digest: Digest,
 }
 
 /// A dataset as the warehouse knows it.
@@ -155,8 +157,10 @@ pub struct PublishedRow {
 pub struct DatasetRow {
     /// Its name.
     pub name: String,
-    /// Its sources.
+    /// Its sources; none if datasets are its input.
     pub sources: Vec<String>,
+    /// The datasets that are its input; none if sources are.
+    pub upstream: Vec<String>,
     /// Its grain.
     pub grain: String,
     /// Its zone.
@@ -185,11 +189,11 @@ pub(super) fn digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Digest> {
     text.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
 }
 
-fn optional_digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<Digest>> {
+pub(super) fn optional_digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<Digest>> {
     if r.get_ref(i)? == rusqlite::types::ValueRef::Null { Ok(None) } else { digest(r, i).map(Some) }
 }
 
-fn window(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Window> {
+pub(super) fn window(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Window> {
     Window::new(EventTime(r.get(i)?), EventTime(r.get(i + 1)?))
         .map_err(|e| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Integer, Box::new(e)))
 }
@@ -343,7 +347,8 @@ impl View<'_> {
     /// The catalog cannot be read.
     pub fn published(&self, dataset: &str, span: Option<Window>) -> Result<Vec<PublishedRow>, CatalogError> {
         let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
-        let sql = "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum
+        let sql =
+            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
                    FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map(params![dataset, from, to], published_row)?;
@@ -355,7 +360,8 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn published_at(&self, dataset: &str, start: EventTime) -> Result<Option<PublishedRow>, CatalogError> {
-        let sql = "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum
+        let sql =
+            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
                    FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2";
         Ok(self.connection.prepare_cached(sql)?.query_row(params![dataset, start.0], published_row).optional()?)
     }
@@ -365,7 +371,7 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn dataset(&self, name: &str) -> Result<Option<DatasetRow>, CatalogError> {
-        let sql = "SELECT name, sources, grain, time_zone FROM restitch_dataset WHERE name = ?1";
+        let sql = "SELECT name, sources, grain, time_zone, upstream FROM restitch_dataset WHERE name = ?1";
         Ok(self.connection.query_row(sql, [name], dataset_row).optional()?)
     }
 
@@ -374,7 +380,7 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn datasets(&self, source: &str) -> Result<Vec<DatasetRow>, CatalogError> {
-        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone FROM restitch_dataset ORDER BY 1")?;
+        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone, upstream FROM restitch_dataset ORDER BY 1")?;
         let rows = statement.query_map([], dataset_row)?.collect::<Result<Vec<_>, _>>()?;
         Ok(rows.into_iter().filter(|d| d.sources.iter().any(|s| s == source)).collect())
     }
@@ -490,7 +496,7 @@ impl View<'_> {
             "SELECT {columns}, p.run_id FROM restitch_run_partition p JOIN restitch_run r ON r.run_id = p.run_id WHERE p.partition = ?2 AND r.dataset = ?1 ORDER BY p.run_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(28)?))))?.collect::<Result<Vec<_>, _>>()?;
+        let records = statement.query_map([dataset, partition], |r| Ok((partition_record(r)?, RunId(r.get(29)?))))?.collect::<Result<Vec<_>, _>>()?;
         let mut history = Vec::new();
         for (mut record, run) in records {
             record.quarantined = self.quarantined(run)?.remove(partition).unwrap_or_default();
@@ -567,8 +573,11 @@ impl View<'_> {
 }
 
 pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
-    let sources: String = r.get(1)?;
-    Ok(DatasetRow { name: r.get(0)?, sources: sources.split(',').map(str::to_owned).collect(), grain: r.get(2)?, time_zone: r.get(3)? })
+    let (sources, upstream): (String, String) = (r.get(1)?, r.get(4)?);
+    let sources = sources.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect();
+    let upstream =
+        serde_json::from_str(&upstream).map_err(|e| rusqlite::Error::FromSqlConversionFailure(4, rusqlite::types::Type::Text, e.into()))?;
+    Ok(DatasetRow { name: r.get(0)?, sources, upstream, grain: r.get(2)?, time_zone: r.get(3)? })
 }
 
 fn file_row(r: &rusqlite::Row) -> rusqlite::Result<FileRow> {
@@ -605,6 +614,7 @@ fn published_row(r: &rusqlite::Row) -> rusqlite::Result<PublishedRow> {
         rows: r.get(7)?,
         bytes: r.get(8)?,
         checksum: digest(r, 9)?,
+        settings_digest: digest(r, 10)?,
     })
 }
 
@@ -621,7 +631,7 @@ fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunPart
     Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
 }
 
-pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved, inserted, updated, unchanged, target_only, deleted, kept, quarantined";
+pub(super) const PARTITION_COLUMNS: &str = "partition, start_us, end_us, reason, records, late, duplicates, conflicts, input_checksum, rows, bytes, checksum, prior_run, prior_rows, prior_checksum, added, removed, changed, input_snapshot, transform_digest, moved, inserted, updated, unchanged, target_only, deleted, kept, quarantined, settings_digest";
 
 fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
     let count = |i: usize| r.get::<_, Option<i64>>(i).map(|n| n.map(|n| n as u64));
@@ -653,6 +663,7 @@ fn partition_record(r: &rusqlite::Row) -> rusqlite::Result<PartitionRecord> {
         target_only: count(24)?,
         deleted: count(25)?,
         kept: r.get::<_, i64>(26)? != 0,
+        settings_digest: optional_digest(r, 28)?,
         quarantined: Vec::new(),
         files: Vec::new(),
     })

@@ -57,7 +57,7 @@ pub trait StateWrite {
         for table in ["restitch_run_partition", "restitch_run_file", "restitch_quarantine", "restitch_check"] {
             c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
         }
-        let marks = vec!["?"; 29].join(", ");
+        let marks = vec!["?"; 30].join(", ");
         let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
         let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         let mut insert_quarantined = c.prepare_cached("INSERT INTO restitch_quarantine VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
@@ -94,7 +94,8 @@ pub trait StateWrite {
                 opt(p.target_only),
                 opt(p.deleted),
                 p.kept as i64,
-                p.quarantined.len() as i64
+                p.quarantined.len() as i64,
+                text(&p.settings_digest)
             ])?;
             for q in &p.quarantined {
                 let (run, dataset) = (m.run.0, &m.recipe.dataset);
@@ -338,7 +339,8 @@ impl Commit<'_> {
     /// # Errors
     /// The catalog cannot be written.
     pub fn put_published(&self, dataset: &str, rows: &[PublishedRow]) -> Result<(), CatalogError> {
-        let mut insert = self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
+        let mut insert =
+            self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
         for p in rows {
             let (start, end) = (p.window.start().0, p.window.end().0);
             insert.execute(params![
@@ -352,7 +354,8 @@ impl Commit<'_> {
                 p.transform_digest.to_string(),
                 p.rows,
                 p.bytes,
-                p.checksum.to_string()
+                p.checksum.to_string(),
+                p.settings_digest.to_string()
             ])?;
         }
         Ok(())
@@ -373,9 +376,17 @@ impl Commit<'_> {
     /// The catalog cannot be written.
     pub fn put_dataset(&self, d: &DatasetRow, table: i64) -> Result<(), CatalogError> {
         self.tx.execute(
-            "INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5)",
-            params![d.name, d.sources.join(","), d.grain, d.time_zone, table],
+            "INSERT OR REPLACE INTO restitch_dataset VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            params![d.name, d.sources.join(","), d.grain, d.time_zone, table, serde_json::json!(d.upstream).to_string()],
         )?;
+        self.tx.execute("DELETE FROM restitch_base WHERE dataset = ?1", [&d.name])?;
+        if d.upstream.is_empty() {
+            self.tx.execute("INSERT INTO restitch_base VALUES (?1, ?1)", [&d.name])?;
+        }
+        let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_base SELECT ?1, base FROM restitch_base WHERE dataset = ?2")?;
+        for upstream in &d.upstream {
+            insert.execute([&d.name, upstream])?;
+        }
         Ok(())
     }
 }

@@ -13,7 +13,7 @@ use crate::{
     config::TransformRef,
     id::SnapshotId,
     manifest::{Kind, Manifest, Mode, PartitionRecord, Status, Validation, WriteMode},
-    pipeline::{Error, RunRequest, RunResult, Workshop},
+    pipeline::{Error, Outcome, RunRequest, RunResult, Step, Workshop},
     plan::Reason,
 };
 use clap::ValueEnum;
@@ -24,6 +24,9 @@ use serde_json::json;
 pub struct Args {
     /// The dataset
     dataset: String,
+    /// Then refresh what is made of it, dataset by dataset, each after its inputs
+    #[arg(long)]
+    cascade: bool,
     #[command(flatten)]
     rest: RunArgs,
 }
@@ -172,16 +175,72 @@ impl RunArgs {
 pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failure> {
     let dataset = args.dataset.clone();
     let request = args.rest.request(kind, args.dataset)?;
+    if args.cascade && matches!(request.mode, Mode::DryRun | Mode::Stage) {
+        let message = "a cascade goes on from what is published, and a dry run or a staged run publishes nothing";
+        return Err(Failure::usage(message, Some("leave --cascade out; `restitch publish`, then `restitch run … --cascade`")));
+    }
     let mut workshop = cx.open()?;
+    if !args.cascade {
+        return one(&dataset, &request, &mut workshop);
+    }
+    let named = one(&dataset, &request, &mut workshop);
+    let done = named.as_ref().is_ok_and(|a| a.failure.is_none());
+    let steps = workshop.cascade(&request, done, &mut |dataset, plan| {
+        talk(&format!("run {dataset}: {}", window_text(plan)));
+        Box::new(Meter::new(format!("run {dataset}"), Unit::Partitions, plan.partition_count()))
+    });
+    cascaded(named, steps, &mut workshop)
+}
+
+/// Puts what became of the datasets downstream behind the answer of the run that was named. The first failure is the answer's.
+fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Workshop) -> Result<Answer, Failure> {
+    let mut answer = named.unwrap_or_else(|failure| Answer { failure: Some(failure), ..Answer::new(String::new(), json!({})) });
+    let mut list = Vec::new();
+    for Step { dataset, outcome: came } in steps {
+        let mut object = match came {
+            Outcome::Left { behind } => {
+                answer.text += &format!("\nNot run: {dataset}, because {behind} is not up to date.\n");
+                json!({ "outcome": "not run", "behind": behind })
+            }
+            Outcome::Done(result) if result.manifest.is_none() => {
+                let gaps = &result.plan.gaps;
+                answer.text +=
+                    &if gaps.is_empty() { format!("\n{dataset} is up to date.\n") } else { format!("\n{dataset}: {}.\n", gaps.join("; ")) };
+                json!({ "outcome": "up to date", "plan": plan_json(&result.plan) })
+            }
+            Outcome::Done(result) => {
+                let Answer { text, json, .. } = outcome(&dataset, Ok(*result), workshop)?;
+                answer.text += &format!("\n{dataset}:\n{text}");
+                json!({ "outcome": "published", "run": json })
+            }
+            Outcome::Failed(e) => {
+                let said = e.to_string();
+                let failed =
+                    outcome(&dataset, Err(*e), workshop).unwrap_or_else(|f| Answer { failure: Some(f), ..Answer::new(String::new(), json!(null)) });
+                answer.text += &format!("\n{dataset}: {said}.\n{}", failed.text);
+                answer.failure = answer.failure.or(failed.failure);
+                json!({ "outcome": "failed", "error": said, "run": failed.json })
+            }
+        };
+        object["dataset"] = json!(dataset);
+        list.push(object);
+    }
+    answer.json["cascade"] = json!(list);
+    Ok(answer)
+}
+
+/// Plans and carries out one request.
+fn one(dataset: &str, request: &RunRequest, workshop: &mut Workshop) -> Result<Answer, Failure> {
+    let kind = request.kind;
     // What is shown is what is done.
-    let bound = workshop.bind(&request)?;
+    let bound = workshop.bind(request)?;
     let planned = bound.plan().map_err(Error::from)?;
     talk(&format!("{} {dataset}: {}", kind.name(), window_text(&planned)));
     touches(&planned).lines().for_each(talk);
     let meter = Meter::new(format!("{} {dataset}", kind.name()), Unit::Partitions, planned.partition_count());
     let result = workshop.carry_out(&bound, &meter);
     drop(meter);
-    outcome(&dataset, result, &mut workshop)
+    outcome(dataset, result, workshop)
 }
 
 /// Returns what came of a plan that was carried out.

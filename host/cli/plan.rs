@@ -99,10 +99,21 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         text += "Nothing to do.\n";
     } else {
         let (partitions, records) = (count(plan.partition_count(), "partition"), count(plan.records(), "record"));
-        text += &format!("{}\n{partitions}, {records} from {} ({}).\n", table.text(), count(plan.files, "raw file"), bytes(plan.bytes));
+        text += &format!(
+            "{}\n{partitions}, {records} from {} ({}).\n",
+            table.text(),
+            count(plan.files, if plan.downstream { "published partition" } else { "raw file" }),
+            bytes(plan.bytes)
+        );
     }
     if !plan.ranges.is_empty() {
         text += &touches(plan);
+    }
+    if !plan.stale.is_empty() {
+        text += &format!("\nStale:\n  {}\n", plan.stale.join("\n  "));
+    }
+    if !plan.upstream.is_empty() {
+        text += &format!("\nBefore it, what is published is not up to date:\n  {}\n", plan.upstream.join("\n  "));
     }
     if plan.up_to_date > 0 {
         text += &format!("{} up to date.\n", count(plan.up_to_date, "partition"));
@@ -156,6 +167,6 @@ pub(super) fn plan_json(plan: &Plan) -> Value {
     let waiting: Vec<Value> = plan.waiting.iter().map(|w| json!({ "partition": w.partition, "tier": w.tier, "records": w.records })).collect();
     json!({ "kind": plan.kind.name(), "window": plan.window.map(|w| json!({ "start": event_json(w.start()), "end": event_json(w.end()) })),
         "grain": plan.calendar.grain.to_string(), "time_zone": plan.calendar.zone.name(), "input_snapshot": plan.input_snapshot, "ranges": ranges,
-        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting, "gaps": plan.gaps,
+        "partitions": plan.partition_count(), "records": plan.records(), "files": plan.files, "bytes": plan.bytes, "up_to_date": plan.up_to_date, "waiting": waiting, "gaps": plan.gaps, "stale": plan.stale, "upstream": plan.upstream,
         "write": write_name(plan.write), "standing": plan.standing })
 }

@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     id::RunId,
+    manifest::Manifest,
     pipeline::{RollbackRequest, RolledBack},
 };
 use serde_json::json;
@@ -18,6 +19,14 @@ use serde_json::json;
 pub struct RunArg {
     /// The run, like r7
     run: RunId,
+}
+
+/// What was typed for `publish`.
+#[derive(clap::Args, Debug)]
+pub struct PublishArgs {
+    /// The run, like r7; several are published in one transaction, or none of them
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<RunId>,
 }
 
 /// What was typed for `rollback`.
@@ -43,8 +52,16 @@ pub struct RollbackArgs {
 }
 
 /// Carries out `publish`.
-pub(super) fn publish(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
-    let manifest = cx.open()?.publish(args.run)?;
+pub(super) fn publish(args: PublishArgs, cx: &Context) -> Result<Answer, Failure> {
+    if args.runs.len() > 1 {
+        let manifests = cx.open()?.publish_together(&args.runs)?;
+        let part = |m: &Manifest| format!("{}:\n{}", m.recipe.dataset, result_text(m));
+        let text = manifests.iter().map(part).collect::<Vec<_>>().join("\n");
+        let snapshot = manifests.first().and_then(|m| m.published_snapshot);
+        let object = json!({ "published_snapshot": snapshot, "runs": manifests.iter().map(manifest_json).collect::<Vec<_>>() });
+        return Ok(Answer::new(text, object));
+    }
+    let manifest = cx.open()?.publish(args.runs[0])?;
     Ok(Answer::new(result_text(&manifest), manifest_json(&manifest)))
 }
 

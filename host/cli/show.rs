@@ -10,7 +10,7 @@ use crate::{
     access::Approval,
     catalog::RunRow,
     id::RunId,
-    manifest::{CheckRecord, Kind, Manifest, Mode, Timings, WriteMode},
+    manifest::{CheckRecord, Kind, Manifest, Mode, Timings, WriteMode, dedup_text},
 };
 use serde_json::{Value, json};
 
@@ -123,6 +123,15 @@ fn base_text(m: &Manifest) -> Option<String> {
     (!m.bases.is_empty()).then(|| format!("{rows} of {partitions} at snapshot {}, published by {}", m.base_snapshot, runs.join(", ")))
 }
 
+/// Returns the published partitions of other datasets that a run read, and who had published them.
+fn upstream_text(m: &Manifest) -> Option<String> {
+    let of = |(dataset, n, runs): (String, usize, Vec<crate::id::RunId>)| {
+        let runs = runs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        format!("{} of {dataset}, published by {runs}", count(n as i64, "partition"))
+    };
+    (!m.upstream.is_empty()).then(|| crate::pipeline::upstream::summary(&m.upstream).into_iter().map(of).collect::<Vec<_>>().join("; "))
+}
+
 fn text(row: &RunRow, gone: Option<String>) -> String {
     let (m, r) = (&row.manifest, &row.manifest.recipe);
     let window = m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"));
@@ -130,7 +139,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
     let named = m.kind == Kind::Rollback && m.asked.iter().all(|a| m.partitions.iter().any(|p| p.partition == *a));
     let asked = (!m.asked.is_empty()).then(|| m.asked.join(if named { ", " } else { " to " }));
     let parameters = r.parameters.iter().map(|(k, v)| format!("{k} = {v:?}")).collect::<Vec<_>>().join(", ");
-    let dedup = r.dedup.as_ref().map(|d| format!("({}), keep {}, on conflict {}", d.key.join(", "), serde_name(&d.keep), serde_name(&d.on_conflict)));
+    let dedup = r.dedup.as_ref().map(dedup_text);
     let lookups = r.lookups.iter().map(|(k, v)| format!("{k} = {v}")).collect::<Vec<_>>().join(", ");
     let raw = (m.inputs.iter().map(|f| f.rows).sum::<i64>(), m.inputs.iter().map(|f| f.bytes).sum::<i64>());
     let of = m.of_run.map(|of| of.to_string());
@@ -161,19 +170,21 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
             "Read",
             Some(format!(
                 "{} at snapshot {}: {}, {} rows, {}",
-                r.sources.iter().map(|s| format!("raw_{s}")).collect::<Vec<_>>().join(", "),
+                r.sources.iter().map(|s| format!("raw_{s}")).chain(r.upstream.iter().map(|u| u.dataset.clone())).collect::<Vec<_>>().join(", "),
                 r.input_snapshot,
                 count(m.inputs.len() as i64, "file"),
                 raw.0,
                 bytes(raw.1)
             )),
         ),
+        ("Made of", upstream_text(m)),
         ("Payload read", grants_text(m)),
         ("Approval", m.approval.as_ref().map(approval_text)),
         ("Read of published", base_text(m)),
         ("Not read", (!m.gaps.is_empty()).then(|| m.gaps.join("; "))),
         ("Replay", gone.map(|g| format!("cannot be replayed: {g}"))),
         ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
+        ("Together with", (!m.together.is_empty()).then(|| m.together.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
         ("Checksum", m.checksum.map(|c| c.to_string())),
         ("Others", others_text(m).lines().next().map(str::to_owned)),
         (

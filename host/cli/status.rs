@@ -94,15 +94,16 @@ fn dataset_text(d: &DatasetStatus) -> String {
         let (waits, aside) = (of(waited_for), of(aside));
         let list = |what: &str, names: Vec<String>| if names.is_empty() { String::new() } else { format!("; {what}: {}", names.join(", ")) };
         let rest = list("waiting for", waits) + &list("set aside", aside);
-        text += &format!("All its sources together: {to}{rest}.\n");
+        text += &format!("All its {} together: {to}{rest}.\n", if d.downstream { "inputs" } else { "sources" });
     }
+    text += &unready_text(d);
     if d.buildable > 0 {
         text += &format!("`restitch run {}` would build {}.\n", d.name, count(d.buildable, "partition"));
     }
     let mut table = Table::new(&["partition", "state", ">rows", "run", "checksum", ""]);
     let skip = d.partitions.len().saturating_sub(SHOWN);
     for p in &d.partitions[skip..] {
-        let marks = [p.dirty.then(|| "late records wait".to_owned()), p.stale.map(|s| format!("stale: {}", s.name())), quarantined(p)];
+        let marks = [p.dirty.then(|| "late records wait".to_owned()), stale(p).map(|s| format!("stale: {s}")), quarantined(p)];
         let mark = marks.into_iter().flatten().collect::<Vec<_>>().join("; ");
         table.row([
             p.published.partition.clone(),
@@ -126,6 +127,27 @@ fn dataset_text(d: &DatasetStatus) -> String {
         text += &format!("\nLate records wait:\n{}", queue(&d.waiting).text());
     }
     text
+}
+
+/// Returns why the partition is stale, if it is.
+fn stale(p: &PartitionState) -> Option<String> {
+    (!p.stale.is_empty()).then(|| p.stale.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+}
+
+/// Returns what of the datasets before it is not as it should be, by dataset and word.
+fn unready_text(d: &DatasetStatus) -> String {
+    let mut groups: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for u in &d.unready {
+        match groups.iter_mut().find(|(dataset, what, _)| *dataset == u.dataset && *what == u.what) {
+            Some((_, _, partitions)) => partitions.push(&u.partition),
+            None => groups.push((&u.dataset, u.what, vec![&u.partition])),
+        }
+    }
+    let line = |(dataset, what, partitions): &(&str, &str, Vec<&str>)| match partitions.as_slice() {
+        [one] => format!("Before it, {dataset} {one} is {what}.\n"),
+        many => format!("Before it, {} partitions of {dataset} are {what} ({} to {}).\n", many.len(), many[0], many[many.len() - 1]),
+    };
+    groups.iter().map(line).collect()
 }
 
 /// Returns how many records the partition was computed without, if there are any.
@@ -166,11 +188,13 @@ fn source_json(s: &SourceStatus) -> Value {
 
 fn dataset_json(d: &DatasetStatus) -> Value {
     let partition = |p: &PartitionState| {
-        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": p.stale.map(|s| s.name()), "quarantined": p.quarantined, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
+        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": stale(p), "quarantined": p.quarantined, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
             "transform_digest": p.published.transform_digest, "input_snapshot": p.published.input_snapshot, "published_snapshot": p.published.published_snapshot })
     };
-    let input = |i: &InputState| json!({ "source": i.source, "watermark": i.stands.map(|s| event_json(s.watermark.0)), "set_aside": aside(i) });
+    let kind = if d.downstream { "dataset" } else { "source" };
+    let input = |i: &InputState| json!({ kind: i.source, "watermark": i.stands.map(|s| event_json(s.watermark.0)), "set_aside": aside(i) });
     json!({ "name": d.name, "inputs": d.inputs.iter().map(input).collect::<Vec<_>>(), "watermark": d.stand.map(|s| event_json(s.watermark.0)), "transform": d.transform.to_string(), "buildable": d.buildable,
+        "unready": d.unready.iter().map(|u| json!({ "dataset": u.dataset, "partition": u.partition, "what": u.what })).collect::<Vec<_>>(),
         "partitions": d.partitions.iter().map(partition).collect::<Vec<_>>(), "waiting": queue_json(&d.waiting) })
 }
 

@@ -9,8 +9,9 @@ use super::{
 };
 use crate::{
     catalog::{QueueRow, RunRow},
-    manifest::{Kind, Mode, PartitionRecord, Status},
-    pipeline::Why,
+    id::RunId,
+    manifest::{Kind, Manifest, Mode, PartitionRecord, Status, UpstreamRecord},
+    pipeline::{Why, upstream::summary},
     query::rows_json,
     time::format_span,
 };
@@ -70,7 +71,11 @@ fn text(args: &Args, key: &[String], why: &Why) -> String {
     for (run, p) in &why.runs {
         // A run stands behind what it read, and before what was landed after that; one that published nothing, behind the run before it.
         at = at.max(run.manifest.published_snapshot.unwrap_or(run.manifest.base_snapshot).0);
-        events.push((at, 1, story(run, p) + &numbers(why, key, run, p).map_or(String::new(), |n| format!("\n              {n}"))));
+        events.push((
+            at,
+            1,
+            story(run, p) + &made_of(why, run, p) + &numbers(why, key, run, p).map_or(String::new(), |n| format!("\n              {n}")),
+        ));
     }
     events.sort_by_key(|(snapshot, order, _)| (*snapshot, *order));
     let now = match &why.published {
@@ -85,6 +90,42 @@ fn text(args: &Args, key: &[String], why: &Why) -> String {
         text += &format!("\nsnapshot {snapshot:>3}  {event}\n");
     }
     text
+}
+
+/// Partitions of its input that the story of a run shows.
+const UPSTREAM: usize = 5;
+
+/// Where datasets are the input: whose rows it read, and, if there was a version before, which of them were others then.
+fn made_of(why: &Why, run: &RunRow, p: &PartitionRecord) -> String {
+    let inside = |m: &Manifest| m.upstream.iter().filter(|u| u.overlaps(p.start_us, p.end_us)).cloned().collect::<Vec<_>>();
+    let now = inside(&run.manifest);
+    if now.is_empty() {
+        return String::new();
+    }
+    let prior = p.prior_run.and_then(|r| why.runs.iter().find(|(run, _)| run.manifest.run == r)).map(|(run, _)| inside(&run.manifest));
+    let Some(prior) = prior.filter(|prior| !prior.is_empty()) else {
+        let of = |(dataset, n, runs): (String, usize, Vec<RunId>)| {
+            let runs = runs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            format!("\n              made of {} of {dataset}, published by {runs}", count(n as i64, "partition"))
+        };
+        return summary(&now).into_iter().map(of).collect();
+    };
+    let same = |a: &UpstreamRecord, b: &UpstreamRecord| (&a.dataset, a.start_us) == (&b.dataset, b.start_us);
+    let mut lines: Vec<String> = Vec::new();
+    for u in &now {
+        let name = format!("{} {}", u.dataset, u.partition);
+        match prior.iter().find(|b| same(u, b)) {
+            None => lines.push(format!("{name} is there now, published by {}", u.run)),
+            Some(b) if b.checksum != u.checksum => lines.push(format!("{name} is of {} now, and was of {}", u.run, b.run)),
+            Some(_) => {}
+        }
+    }
+    let gone = prior.iter().filter(|b| !now.iter().any(|u| same(u, b)));
+    lines.extend(gone.map(|b| format!("{} {}, published by {}, is not there any more", b.dataset, b.partition, b.run)));
+    let rest = lines.len().saturating_sub(UPSTREAM);
+    lines.truncate(UPSTREAM);
+    lines.extend((rest > 0).then(|| format!("and {rest} more")));
+    lines.iter().map(|l| format!("\n              upstream: {l}")).collect()
 }
 
 /// What became of the sums, or of the row of a key: before and after.

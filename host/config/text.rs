@@ -91,8 +91,8 @@ struct ColumnText {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DatasetText {
-    input: Spanned<Inputs>,
+pub(super) struct DatasetText {
+    pub(super) input: Spanned<Inputs>,
     #[serde(default)]
     lookups: IndexMap<String, Text>,
     transform: Text,
@@ -103,8 +103,8 @@ struct DatasetText {
     #[serde(default)]
     key: Vec<String>,
     time_column: Option<String>,
-    dedup: Option<DedupText>,
-    on_row_failure: Option<Text>,
+    pub(super) dedup: Option<DedupText>,
+    pub(super) on_row_failure: Option<Text>,
     max_quarantined: Option<Text>,
     #[serde(default)]
     checks: Vec<Spanned<CheckText>>,
@@ -119,8 +119,8 @@ struct DatasetText {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct DedupText {
-    key: Vec<Text>,
+pub(super) struct DedupText {
+    pub(super) key: Vec<Text>,
     keep: Option<Text>,
     on_conflict: Option<Text>,
 }
@@ -149,7 +149,7 @@ struct CheckText {
 /// One name, or a list of them.
 #[derive(Deserialize, Clone)]
 #[serde(untagged)]
-enum Inputs {
+pub(super) enum Inputs {
     One(String),
     Many(Vec<String>),
 }
@@ -174,9 +174,12 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         sources.insert(source.name.clone(), source);
     }
     let mut datasets: IndexMap<String, Dataset> = IndexMap::new();
+    let declared: Vec<String> = parsed.dataset.keys().map(|name| name.as_ref().clone()).collect();
+    let mut inputs: IndexMap<String, Range<usize>> = IndexMap::new();
     for (name, dataset) in parsed.dataset {
         reader.no_twin(&name, datasets.keys())?;
-        let dataset = reader.dataset(&name, dataset, &sources, (&parsed.limits, &parsed.access))?;
+        inputs.insert(name.as_ref().clone(), dataset.input.span());
+        let dataset = reader.dataset(&name, dataset, (&sources, &declared), (&parsed.limits, &parsed.access))?;
         if sources.values().any(|s| [s.table(), s.reject_table()].contains(&dataset.name)) {
             return Err(reader.error(name.span(), format!("{:?} is the name of a raw table", dataset.name), None));
         }
@@ -186,6 +189,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         }
         datasets.insert(dataset.name.clone(), dataset);
     }
+    reader.check_upstream(&datasets, &inputs)?;
     let keep_versions = match &parsed.warehouse.keep_versions {
         Some(n) if *n.as_ref() < 1 => return Err(reader.error(n.span(), "keep_versions counts from 1: the version that is current", None)),
         n => n.as_ref().map(|n| *n.as_ref() as u64),
@@ -207,7 +211,7 @@ impl Reader<'_> {
     }
 
     /// Returns line and column, from 1, of where `span` starts.
-    fn place(&self, span: &Range<usize>) -> (usize, usize) {
+    pub(super) fn place(&self, span: &Range<usize>) -> (usize, usize) {
         let before = &self.text[..self.text.floor_char_boundary(span.start)];
         let line_start = before.rfind('\n').map_or(0, |i| i + 1);
         (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
@@ -464,7 +468,7 @@ impl Reader<'_> {
         &self,
         name: &Text,
         d: DatasetText,
-        sources: &IndexMap<String, Source>,
+        (sources, declared): (&IndexMap<String, Source>, &[String]),
         (limits, access): (&LimitsText, &AccessText),
     ) -> Result<Dataset, ConfigError> {
         let dataset = self.identifier(name, "dataset")?;
@@ -478,17 +482,20 @@ impl Reader<'_> {
         let source_of = |name: &str, span: Range<usize>| -> Result<&Source, ConfigError> {
             sources.get(name).ok_or_else(|| {
                 let unknown = Unknown::new("source", name, sources.keys());
-                self.error(span, unknown.to_string(), Some(unknown.hint))
+                let hint =
+                    if declared.iter().any(|d| d == name) { "a lookup is a source, and this is a dataset".to_owned() } else { unknown.hint.clone() };
+                self.error(span, unknown.to_string(), Some(hint))
             })
         };
         let named = match d.input.get_ref() {
             Inputs::One(name) => std::slice::from_ref(name),
             Inputs::Many(names) => names.as_slice(),
         };
-        let inputs = named.iter().map(|name| source_of(name, d.input.span())).collect::<Result<Vec<_>, _>>()?;
-        if inputs.is_empty() || (1..named.len()).any(|i| named[..i].contains(&named[i])) {
-            return Err(self.error(d.input.span(), "input needs at least one source, and each only once", None));
+        if named.is_empty() || (1..named.len()).any(|i| named[..i].contains(&named[i])) {
+            return Err(self.error(d.input.span(), "input needs at least one source or dataset, and each only once", None));
         }
+        let upstream = self.upstream(named, &d, sources, declared)?;
+        let inputs: Vec<&Source> = named.iter().filter(|_| upstream.is_empty()).filter_map(|name| sources.get(name)).collect();
         let mut lookups = IndexMap::new();
         for (input, text) in &d.lookups {
             lookups.insert(input.clone(), source_of(text.as_ref(), text.span())?.name.clone());
@@ -526,6 +533,7 @@ impl Reader<'_> {
         Ok(Dataset {
             name: dataset,
             inputs: inputs.iter().map(|s| s.name.clone()).collect(),
+            upstream,
             lookups,
             transform: self.value(&d.transform, TransformRef::parse, "a transform (like customer-totals@1.0.0)")?,
             params: d.params.iter().map(|(k, v)| (k.clone(), self.scalar(v))).collect(),
@@ -720,7 +728,7 @@ limits = { memory = "64MiB" }
         for (from, to, place, message, hint) in [
             ("allowed_lateness", "alowed_lateness", "8:1", "unknown key \"alowed_lateness\"", Some("did you mean allowed_lateness?")),
             ("\"30m\"", "\"30\"", "8:20", "\"30\" is not a duration (like 30m, 12h or 3d)", None),
-            ("input = \"orders\"", "input = \"order\"", "15:9", "there is no source \"order\"", Some("did you mean \"orders\"?")),
+            ("input = \"orders\"", "input = \"order\"", "15:9", "there is no source or dataset \"order\"", Some("did you mean \"orders\"?")),
             (
                 "event_time = \"event_time\"",
                 "event_time = \"event_tim\"",

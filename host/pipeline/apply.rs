@@ -1,7 +1,7 @@
 //! Plans that bind: made from a request, and carried out later from a file exactly as they are, or refused.
 //! Never plans anew: what moved since is shown, and nothing is done.
 
-use super::{Error, RunRequest, RunResult, Workshop, grant, modes, prove::without_checks, run::fit};
+use super::{Error, RunRequest, RunResult, Workshop, grant, modes, prove::without_checks, run::fit, upstream};
 use crate::{
     catalog::{CatalogError, RunRow},
     execute::Progress,
@@ -32,8 +32,7 @@ impl Workshop {
     /// See [`plan::plan`]; the dataset or its transform is not known, or they do not fit.
     pub fn bind(&mut self, request: &RunRequest) -> Result<BoundPlan, Error> {
         refuse_filtered(request)?;
-        let mut dataset = self.dataset(request)?;
-        dataset.params.extend(request.params.iter().cloned());
+        let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
         self.refuse_recut(&dataset)?;
         let (facts, base) = self.facts(&dataset, row.digest, request.snapshot)?;
@@ -43,10 +42,12 @@ impl Workshop {
         recipe.filter = request.filter.clone();
         recipe.write = modes::write(request, &dataset, plan.window);
         recipe.follows = moves::follows(&self.project, &dataset);
+        recipe.upstream = upstream::inputs(&self.project, &dataset);
         let mut grants = Vec::new();
         if !plan.ranges.is_empty() {
             let descriptor = descriptor(&row.descriptor)?;
-            fit(&self.project, &dataset, &descriptor, &mut recipe)?;
+            let fields = self.upstream_fields(&recipe)?;
+            fit(&self.project, &dataset, &descriptor, &mut recipe, &fields)?;
             grants = grant::of_run(&self.project, &dataset, &descriptor, request, &self.options.operator)?;
             self.refuse_filter(&recipe)?;
         }
@@ -73,6 +74,8 @@ impl Workshop {
             up_to_date: 0,
             base_snapshot: base,
             raw_rows: facts.files.iter().map(|f| f.rows).sum(),
+            stale: Vec::new(),
+            upstream: Vec::new(),
             gaps: Vec::new(),
             grants,
             recipe,
@@ -87,6 +90,9 @@ impl Workshop {
             if let Some(table) = self.catalog.read(|v| v.table(&format!("raw_{source}"), recipe.input_snapshot))? {
                 Filter::parse(sql, &table.fields())?;
             }
+        }
+        for (_, fields) in self.upstream_fields(recipe)? {
+            Filter::parse(sql, &fields)?;
         }
         Ok(())
     }
@@ -120,8 +126,8 @@ impl Workshop {
         let mut changes = Vec::new();
         let declared = self.project.dataset(&recipe.dataset)?.clone();
         let cut = |sources: &[String], grain: &str, zone: &str| format!("by {grain} in {zone} from {}", sources.join(", "));
-        let planned = cut(&recipe.sources, &recipe.grain.to_string(), recipe.time_zone.name());
-        let now = cut(&declared.inputs, &declared.grain.to_string(), declared.time_zone.name());
+        let planned = cut(&recipe.input_names(), &recipe.grain.to_string(), recipe.time_zone.name());
+        let now = cut(declared.input_names(), &declared.grain.to_string(), declared.time_zone.name());
         if planned != now {
             // Nothing else can be compared then.
             return Ok(vec![format!("the dataset is declared {now}, and was {planned}")]);
@@ -151,7 +157,8 @@ impl Workshop {
         }
         if changes.is_empty() && !plan.ranges.is_empty() {
             // The source may have got a mask, or lost a column.
-            fit(&self.project, &dataset, &descriptor(&row.descriptor)?, &mut recipe.clone())?;
+            let fields = self.upstream_fields(recipe)?;
+            fit(&self.project, &dataset, &descriptor(&row.descriptor)?, &mut recipe.clone(), &fields)?;
         }
         Ok(changes)
     }

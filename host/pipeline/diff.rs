@@ -7,6 +7,7 @@ use super::{
     grant,
     prove::without_checks,
     run::{Shape, compute, fit, fresh_table},
+    upstream::expected,
 };
 use crate::{
     catalog::{CatalogError, PublishedRow, TransformRow, is_pending},
@@ -14,8 +15,8 @@ use crate::{
     execute::{Progress, output_fields},
     gc,
     id::{Digest, RunId, SnapshotId},
-    manifest::{BaseRecord, Kind, Manifest, Mode, Recipe, Status, Validation, WriteMode},
-    plan::{PlannedPartition, Reason, records_by_partition},
+    manifest::{BaseRecord, Kind, Manifest, Mode, Recipe, Status, UpstreamRecord, Validation, WriteMode},
+    plan::{PlannedPartition, Reason},
     publish::PublishError,
     query::{self, ColumnChange, Difference, FileTable, Rows},
     schema::{Field, PARTITION},
@@ -169,7 +170,14 @@ impl Workshop {
             }
             // Whether instructions are counted is up to the limits of then.
             let transform = self.load(row.digest, &recipe.limits)?;
-            let computed = self.recompute_rows(recipe, &old.bases, &transform, &rows, (owner, request.grant_payload.is_some()), progress)?;
+            let computed = self.recompute_rows(
+                recipe,
+                (&old.bases, old.upstream.clone()),
+                &transform,
+                &rows,
+                (owner, request.grant_payload.is_some()),
+                progress,
+            )?;
             for (c, p) in computed.into_iter().zip(&rows) {
                 doubled += c.doubled_keys;
                 left_out += c.record.quarantined.len();
@@ -342,14 +350,15 @@ impl Workshop {
             }
         }
         let described = without_checks(&recipe)?;
-        fit(&self.project, &described, d, &mut recipe)?;
+        let fields = self.upstream_fields(&recipe)?;
+        fit(&self.project, &described, d, &mut recipe, &fields)?;
         Ok(recipe)
     }
 
     fn recompute_rows(
         &mut self,
         recipe: Recipe,
-        bases: &[BaseRecord],
+        (bases, pinned): (&[BaseRecord], Vec<UpstreamRecord>),
         transform: &Transform,
         rows: &[&PublishedRow],
         (owner, granted): (&str, bool),
@@ -360,11 +369,11 @@ impl Workshop {
         let end = partitions.iter().map(|p| p.window.end()).max().unwrap_or(EventTime(0));
         let hull = Window::new(partitions[0].window.start(), end)?;
         let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
-        let records = records_by_partition(recipe.calendar(), &slots);
+        let records = expected(&recipe, &pinned, &slots);
         let masked = !granted && self.project.sources.values().any(|s| recipe.sources.contains(&s.name) && s.is_masked());
         let dataset = without_checks(&recipe)?;
         let table = fresh_table(&dataset.name, &output_fields(&transform.descriptor().output));
-        let prepared = self.prepare(recipe, transform.clone(), &dataset, hull, masked)?;
+        let prepared = self.prepare(recipe, transform.clone(), &dataset, (hull, pinned), masked)?;
         let (store, shape) = (&self.store, Shape::usual(&self.options));
         let work = || compute(store, &prepared, &partitions, (&records, bases), Some(&table), &staging(owner), shape, None, progress);
         Ok(with_sound_input(store, &prepared.files, work)?.0)

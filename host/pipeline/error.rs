@@ -117,6 +117,12 @@ pub enum Error {
     /// Nothing was ever landed.
     #[error("nothing was landed in {source_name} yet")]
     NoInput { source_name: String },
+    /// A dataset that is to be read has nothing.
+    #[error("nothing of {dataset} is published yet")]
+    NoUpstream { dataset: String },
+    /// What is read of a dataset is not what a run of it has written.
+    #[error("files of partition {partition} of {dataset} were replaced by another tool")]
+    Foreign { dataset: String, partition: String },
     /// The transform does not fit the dataset.
     #[error("dataset {dataset} and transform {transform} do not fit: {problem}")]
     Fit { dataset: String, transform: TransformRef, problem: String, hint: Option<String> },
@@ -202,6 +208,9 @@ pub enum Error {
     Doctor(#[from] DoctorError),
     #[error(transparent)]
     Gc(#[from] GcError),
+    /// Runs that cannot be published together, each with what keeps it from it.
+    #[error("nothing was published: {}", problems.iter().map(|(run, e)| format!("{run}: {}", super::run::chain(e))).collect::<Vec<_>>().join("; "))]
+    Together { problems: Vec<(RunId, Error)> },
     /// Our own bug.
     #[error("BUG: {0}")]
     Internal(String),
@@ -217,9 +226,12 @@ impl Error {
             Error::NoRun { .. } | Error::NoPartition { .. } | Error::Snapshot { .. } | Error::Fit { .. } | Error::Component { .. } => {
                 ErrorKind::Usage
             }
-            Error::Rebound { .. } | Error::Recut { .. } | Error::Evolution { .. } | Error::NoInput { .. } | Error::NotReplayable { .. } => {
-                ErrorKind::Usage
-            }
+            Error::Rebound { .. }
+            | Error::Recut { .. }
+            | Error::Evolution { .. }
+            | Error::NoInput { .. }
+            | Error::NoUpstream { .. }
+            | Error::NotReplayable { .. } => ErrorKind::Usage,
             Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
                 ErrorKind::Usage
             }
@@ -235,7 +247,7 @@ impl Error {
             Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. }) | Error::PlanFile { .. } | Error::Bound(_) => {
                 ErrorKind::Usage
             }
-            Error::Moved { .. } | Error::Applied(_) => ErrorKind::Conflict,
+            Error::Moved { .. } | Error::Foreign { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(
                 ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. } | ExecuteError::TooManyQuarantined(_),
             )
@@ -248,6 +260,8 @@ impl Error {
             Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. })
             | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
             Error::Approval { .. } => ErrorKind::Approval,
+            // What no word can mend comes first.
+            Error::Together { problems } => problems.iter().map(|(_, e)| e.kind()).min_by_key(|k| k.code()).unwrap_or(ErrorKind::Failed),
             _ => ErrorKind::Failed,
         }
     }
@@ -271,6 +285,10 @@ impl Error {
             Error::Execute(ExecuteError::TooManyQuarantined(refused)) => {
                 Some(format!("max_quarantined of [dataset.{}] raises the bound; the first are\n{}", refused.dataset, refused.first.join("\n")))
             }
+            Error::Execute(ExecuteError::Nulls(nulls)) if nulls.published => Some(format!(
+                "rows of {} that were published before it had the column are null in it: `restitch backfill` makes them again",
+                nulls.sources.join(", ")
+            )),
             Error::Execute(ExecuteError::Nulls(nulls)) => {
                 let (start, end) = nulls.window.map_or(("TIME".into(), "TIME".into()), |w| w.bounds_text());
                 let command = |s: &String| format!("`restitch ingest {s} --reparse --start {start} --end {end}`");
@@ -286,6 +304,14 @@ impl Error {
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
             Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned).or_else(|| self.folder_hint()),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
+            Error::Together { problems } => {
+                let hints: Vec<String> = problems.iter().filter_map(|(run, e)| Some(format!("{run}: {}", e.hint()?))).collect();
+                (!hints.is_empty()).then(|| hints.join("\n"))
+            }
+            Error::Foreign { dataset, partition } => {
+                Some(format!("`restitch backfill {dataset} --start {partition} --end {partition}` writes it anew"))
+            }
+            Error::NoUpstream { dataset } => Some(format!("`restitch run {dataset}` publishes it; `--cascade` goes on with what is made of it")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
             Error::Rejected { run, .. } => Some(format!(
                 "`restitch show {run}` shows what was measured; --validate warn publishes all the same; `restitch discard {run}` removes rows that were staged"

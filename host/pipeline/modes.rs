@@ -17,7 +17,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// The transform of rows that more than one transform has made: no transform has this digest, so they are stale.
+/// The transform of rows that more than one transform has made: no transform has this digest, so they are stale. The same of settings.
 pub(super) const MIXED: Digest = Digest([0; 32]);
 
 impl RunRequest {
@@ -130,6 +130,7 @@ impl Settling<'_> {
     /// partition were read and no row that stays may be a leftover. Otherwise the partition keeps the older of the two, so that what came since still waits.
     pub(super) fn settle(&self, p: &mut PartitionRecord) {
         let (read, made) = (self.recipe.input_snapshot, self.recipe.transform_digest);
+        let settings = self.recipe.settings().digest();
         let before = self.prior.get(&p.start_us);
         let stays = p.target_only.unwrap_or(0) > 0;
         // Where one record took another's place, a row of the other may be left: its customer was corrected, say.
@@ -148,6 +149,10 @@ impl Settling<'_> {
         p.transform_digest = Some(match before {
             Some(b) if stays && b.transform_digest != made => MIXED,
             _ => made,
+        });
+        p.settings_digest = Some(match before {
+            Some(b) if stays && b.settings_digest != settings => MIXED,
+            _ => settings,
         });
     }
 }
@@ -204,9 +209,11 @@ impl Workshop {
 
     /// Checks that the published rows that an old run read are there, and are what they were.
     pub(super) fn check_bases(&mut self, old: &Manifest) -> Result<(), Error> {
-        for base in &old.bases {
-            for file in &base.files {
-                let gone = |what: String| Error::BaseGone { run: old.run, of: base.run, partition: base.partition.clone(), what };
+        let bases = old.bases.iter().map(|b| (b.run, b.partition.clone(), &b.files));
+        let upstream = old.upstream.iter().map(|u| (u.run, format!("{} of {}", u.partition, u.dataset), &u.files));
+        for (of, partition, files) in bases.chain(upstream) {
+            for file in files {
+                let gone = |what: String| Error::BaseGone { run: old.run, of, partition: partition.clone(), what };
                 if let Some(removed) = self.catalog.read(|v| v.removed(&file.path))? {
                     return Err(gone(format!("{} was removed on {} by gc ({}, {})", removed.path, removed.at, removed.reason, removed.operator)));
                 }

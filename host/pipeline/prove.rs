@@ -6,6 +6,7 @@ use super::{
     diff::Side,
     doctor::with_sound_input,
     run::{Shape, compute, fresh_table, ms},
+    upstream::{expected, summary},
 };
 use crate::{
     catalog::{CatalogError, SLOT_US, StateWrite, Table, is_pending},
@@ -14,7 +15,7 @@ use crate::{
     gc,
     id::{Digest, RunId, SnapshotId},
     manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, WriteMode, checksum_of},
-    plan::{PlannedPartition, Reason, records_by_partition},
+    plan::{PlannedPartition, Reason},
     publish::PublishError,
     query::{self, RowDifference},
     schema::PARTITION,
@@ -119,6 +120,7 @@ impl Workshop {
             reason: None,
             of_run: Some(run),
             plan_digest: None,
+            together: Vec::new(),
             approval: None,
             published_snapshot: None,
             others: None,
@@ -222,11 +224,11 @@ impl Workshop {
         let recipe = old.recipe.clone();
         let (transform, compile_ms) = self.load_timed(recipe.transform_digest, &recipe.limits)?;
         let slots = self.catalog.read(|v| v.slots(&recipe.sources, recipe.input_snapshot))?;
-        let records = records_by_partition(recipe.calendar(), &slots);
+        let records = expected(&recipe, &old.upstream, &slots);
         let partitions = planned(old)?;
         let (Some(first), Some(last)) = (partitions.first(), partitions.last()) else { return Ok(Default::default()) };
         let hull = Window::new(first.window.start(), last.window.end())?;
-        let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, hull, false)?;
+        let prepared = self.prepare(recipe, transform, &without_checks(&old.recipe)?, (hull, old.upstream.clone()), false)?;
         let (store, shape, known) = (&self.store, Shape::usual(&self.options), left_out(old));
         let work = || compute(store, &prepared, &partitions, (&records, &old.bases), table, &staging(owner), shape, Some(&known), progress);
         let (computed, timings) = with_sound_input(store, &prepared.files, work)?;
@@ -359,6 +361,16 @@ fn recut_note(old: &Manifest, now: &str) -> Option<String> {
 
 /// A merge of rows that were published is no function of raw alone.
 fn base_note(old: &Manifest) -> Option<String> {
+    if !old.upstream.is_empty() {
+        let of = |(dataset, count, runs): &(String, usize, Vec<RunId>)| {
+            let runs = runs.iter().map(RunId::to_string).collect::<Vec<_>>().join(", ");
+            format!("{count} partition(s) of {dataset} that {runs} had published")
+        };
+        let read = summary(&old.upstream).iter().map(of).collect::<Vec<_>>().join(" and ");
+        return Some(format!(
+            "the rerun read {read}, by their pinned hashes: it proves what this run made of them; `verify` of those runs proves how they came about"
+        ));
+    }
     let runs: std::collections::BTreeSet<RunId> = old.bases.iter().map(|b| b.run).collect();
     let names = runs.iter().map(RunId::to_string).collect::<Vec<_>>().join(", ");
     (!runs.is_empty()).then(|| {
@@ -371,6 +383,7 @@ pub(super) fn without_checks(r: &Recipe) -> Result<Dataset, Error> {
     Ok(Dataset {
         name: r.dataset.clone(),
         inputs: r.sources.clone(),
+        upstream: r.upstream.iter().map(|u| u.dataset.clone()).collect(),
         lookups: r.lookups.clone(),
         transform: TransformRef::parse(&r.transform).ok_or_else(|| Error::Internal(format!("{:?} is pinned as a transform", r.transform)))?,
         params: r.parameters.clone(),

@@ -99,6 +99,8 @@ impl Workshop {
             error: None,
             discarded: None,
             bases: Vec::new(),
+            upstream: Vec::new(),
+            together: Vec::new(),
             others: None,
             reparse: None,
         })

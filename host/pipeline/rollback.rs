@@ -114,6 +114,8 @@ impl Workshop {
                     of_run: Some(run),
                     plan_digest: None,
                     bases: Vec::new(),
+                    upstream: Vec::new(),
+                    together: Vec::new(),
                     others: None,
                     base_snapshot: base,
                     published_snapshot: None,

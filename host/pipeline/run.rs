@@ -1,7 +1,7 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks};
+use super::{Error, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks, upstream};
 use crate::{
     access::Approval,
     catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
@@ -10,9 +10,12 @@ use crate::{
     datafile::Written,
     execute::{self, Grouping, Job, LeftOut, Progress, cut, execute, output_fields, read_lookup},
     id::{Digest, RunId, SnapshotId},
-    manifest::{BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, Validation, Versions, WriteMode, checksum_of},
+    manifest::{
+        BaseRecord, InputFile, Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Timings, UpstreamRecord, Validation, Versions, WriteMode,
+        checksum_of,
+    },
     moves::{self, Moved},
-    plan::{BoundPlan, Plan, PlannedPartition, Reason, records_by_partition, unsettled},
+    plan::{BoundPlan, Plan, PlannedPartition, Reason, unsettled},
     publish::{self, PublishError},
     query::{Aggregate, Filter},
     raw::{BATCH_ROWS, RawInput},
@@ -82,6 +85,8 @@ pub(super) struct Prepared {
     pub(super) raw: Vec<RawInput>,
     /// What was recorded of every file that is read: of the windowed sources, and of the lookups.
     pub(super) files: Vec<RecordedFile>,
+    /// The published partitions of other datasets that are read.
+    pub(super) upstream: Vec<UpstreamRecord>,
     moved: Vec<Moved>,
     lookups: Vec<(u32, Vec<arrow::array::RecordBatch>)>,
     filter: Option<Filter>,
@@ -135,9 +140,10 @@ impl Workshop {
         let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
         let masked = self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !granted(&s.name));
-        let prepared = self.prepare(bound.recipe.clone(), transform, &dataset, hull, masked)?;
+        let pinned = self.pin_upstream(&bound.recipe, hull)?;
+        let prepared = self.prepare(bound.recipe.clone(), transform, &dataset, (hull, pinned), masked)?;
         let gaps = self.gaps(&plan, &prepared.recipe)?;
-        let records = records_by_partition(facts.calendar, &facts.slots);
+        let records = upstream::expected(&prepared.recipe, &prepared.upstream, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
         let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.covers(p.window.start())).cloned().collect();
         let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
@@ -172,11 +178,12 @@ impl Workshop {
     /// A published dataset keeps its cut: daily and monthly partitions side by side would count rows twice.
     pub(super) fn refuse_recut(&mut self, dataset: &Dataset) -> Result<(), Error> {
         let Some(was) = self.catalog.read(|v| v.dataset(&dataset.name))? else { return Ok(()) };
-        let declared = (&dataset.inputs, dataset.grain.to_string(), dataset.time_zone.name());
-        if (&was.sources, was.grain.clone(), was.time_zone.as_str()) == declared {
+        let declared = (dataset.input_names(), dataset.grain.to_string(), dataset.time_zone.name());
+        let before = if was.upstream.is_empty() { &was.sources } else { &was.upstream };
+        if (before.as_slice(), was.grain.clone(), was.time_zone.as_str()) == declared && was.upstream.is_empty() == dataset.upstream.is_empty() {
             return Ok(());
         }
-        let published = format!("by {} in {} from {}", was.grain, was.time_zone, was.sources.join(", "));
+        let published = format!("by {} in {} from {}", was.grain, was.time_zone, before.join(", "));
         Err(Error::Recut {
             dataset: dataset.name.clone(),
             published,
@@ -195,8 +202,16 @@ impl Workshop {
     }
 
     /// Loads and compiles what a recipe names. With `masked`, SQL does not see the payloads of the windowed sources.
-    pub(super) fn prepare(&mut self, recipe: Recipe, transform: Transform, dataset: &Dataset, hull: Window, masked: bool) -> Result<Prepared, Error> {
-        let (raw, moved) = self.raw_inputs(&recipe, hull)?;
+    pub(super) fn prepare(
+        &mut self,
+        recipe: Recipe,
+        transform: Transform,
+        dataset: &Dataset,
+        (hull, upstream): (Window, Vec<UpstreamRecord>),
+        masked: bool,
+    ) -> Result<Prepared, Error> {
+        let (raw, moved) =
+            if recipe.upstream.is_empty() { self.raw_inputs(&recipe, hull)? } else { (self.upstream_inputs(&recipe, &upstream)?, Vec::new()) };
         let mut fields = raw[0].table.fields();
         fields.retain(|f| !(masked && f.name == envelope::PAYLOAD));
         let filter = recipe.filter.as_deref().map(|sql| Filter::parse(sql, &fields)).transpose()?;
@@ -216,7 +231,7 @@ impl Workshop {
             files.extend(raw.files);
         }
         let files = self.on_record(&files)?;
-        Ok(Prepared { recipe, transform, raw, files, moved, lookups, filter, balances })
+        Ok(Prepared { recipe, transform, raw, files, upstream, moved, lookups, filter, balances })
     }
 
     /// The windowed input, each table with what moved into or out of the window, where the dataset follows its records. A source that
@@ -251,7 +266,7 @@ impl Workshop {
         self.catalog.read(|v| {
             let table = v.table(&name, snapshot)?.ok_or_else(|| Error::NoInput { source_name: source.into() })?;
             let files = v.files(&table, snapshot, table.column_id(envelope::EVENT_TIME))?;
-            Ok(RawInput { table, files, snapshot })
+            Ok(RawInput { table, files, snapshot, published: None })
         })
     }
 
@@ -304,6 +319,8 @@ impl Workshop {
             discarded: None,
             reparse: None,
             bases: Vec::new(),
+            upstream: upstream::of_windows(&prepared.upstream, &windows),
+            together: Vec::new(),
             others: None,
         };
         self.new_run(started, manifest)
@@ -349,29 +366,6 @@ impl Workshop {
         let written = self.catalog.record(|r| r.put_run(&manifest, Some(now)));
         // The swap wrote the manifest of a published run; only its own duration could not be in it.
         if manifest.status == Status::Published { Ok(manifest) } else { Ok(written.map(|()| manifest)?) }
-    }
-
-    /// See [`Workshop::publish`].
-    pub(super) fn publish_staged(&mut self, run: RunId, operators: &[&str]) -> Result<Manifest, Error> {
-        self.show(run)?;
-        // First the claim, then the look: another process may just have published it.
-        let _claim = self.claim(&run.to_string())?.ok_or(PublishError::Busy { run })?;
-        let mut manifest = self.show(run)?.row.manifest;
-        if manifest.status != Status::Staged {
-            return Err(PublishError::status(&manifest, "staged").into());
-        }
-        self.admit_staged(&mut manifest, operators)?;
-        let staged = read_staged(&self.store, run)?;
-        publish::check_staged(&self.store, &staged.files)?;
-        let began = Instant::now();
-        let now = self.options.clock.now();
-        publish::publish(&self.store, &mut self.catalog, &mut manifest, &staged.fields, &staged.files, now)?;
-        let (took, timings) = (ms(began), &mut manifest.timings);
-        timings.publish_ms += took;
-        timings.settle(timings.wall_ms + took, timings.workers.max(1) as usize);
-        // The swap wrote the manifest; only its own duration could not be in it.
-        self.catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
-        Ok(manifest)
     }
 }
 
@@ -581,7 +575,7 @@ pub(super) fn fresh_table(name: &str, output: &[Field]) -> Table {
 }
 
 /// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.
-pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
+pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe, upstream: &[(String, Vec<Field>)]) -> Result<(), Error> {
     let refuse =
         |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
     if recipe.key.is_empty() {
@@ -597,6 +591,7 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
     for source in &dataset.inputs {
         fit_input(project.source(source)?, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
     }
+    upstream::fit(upstream, recipe, d).map_err(|(p, h)| refuse(p, h))?;
     for input in &d.inputs[1..] {
         let Some(name) = dataset.lookups.get(&input.name) else {
             return Err(refuse(
@@ -663,9 +658,9 @@ impl From<&Field> for StagedField {
     }
 }
 
-struct StagedFiles {
-    fields: Vec<Field>,
-    files: Vec<Written>,
+pub(super) struct StagedFiles {
+    pub(super) fields: Vec<Field>,
+    pub(super) files: Vec<Written>,
 }
 
 fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error> {
@@ -674,7 +669,7 @@ fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error>
     Ok(store.put(&format!("{}/staged.json", staging(&run.to_string())), &json)?)
 }
 
-fn read_staged(store: &Store, run: RunId) -> Result<StagedFiles, Error> {
+pub(super) fn read_staged(store: &Store, run: RunId) -> Result<StagedFiles, Error> {
     let bytes = store.read(&format!("{}/staged.json", staging(&run.to_string())))?;
     let staged: Staged = serde_json::from_slice(&bytes).map_err(|e| Error::Staging { run, what: e.to_string() })?;
     let fields = staged.fields.into_iter().map(|f| Field::new(f.name, f.data_type, f.nullable)).collect();

@@ -6,6 +6,7 @@ use super::{
     diff::Side,
     grant,
     run::{Prepared, Shape, compute, fit, fresh_table},
+    upstream,
 };
 use crate::{
     catalog::Table,
@@ -14,7 +15,7 @@ use crate::{
     id::{Digest, SnapshotId},
     manifest::{Kind, Mode, Recipe, Validation, WriteMode, checksum_of},
     moves,
-    plan::{PlannedPartition, plan, records_by_partition},
+    plan::{PlannedPartition, plan},
     store::{self, staging},
     time::EventTime,
     transform::{Cache, Engine, Transform},
@@ -114,13 +115,16 @@ impl Workshop {
         let now = self.options.clock.now();
         let mut recipe = Recipe::of(&dataset, transform.digest(), facts.input_snapshot, now.0, 0);
         recipe.follows = moves::follows(&self.project, &dataset);
-        fit(&self.project, &dataset, d, &mut recipe)?;
+        recipe.upstream = upstream::inputs(&self.project, &dataset);
+        let fields = self.upstream_fields(&recipe)?;
+        fit(&self.project, &dataset, d, &mut recipe, &fields)?;
         grant::of_run(&self.project, &dataset, d, &asked, &self.options.operator)?;
         let masked = request.grant_payload.is_none() && self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked());
         let partitions: Vec<PlannedPartition> = planned.partitions().collect();
-        let records = records_by_partition(facts.calendar, &facts.slots);
+        let pinned = self.pin_upstream(&recipe, hull)?;
+        let records = upstream::expected(&recipe, &pinned, &facts.slots);
         let table = fresh_table(&dataset.name, &output_fields(&d.output));
-        let prepared = self.prepare(recipe, transform.clone(), &dataset, hull, masked)?;
+        let prepared = self.prepare(recipe, transform.clone(), &dataset, (hull, pinned), masked)?;
         let owner = format!("verify-{}", uuid::Uuid::new_v4());
         let claim = self.claim(&owner)?;
         let series = Series { workshop: self, prepared, partitions, records, table, owner: owner.clone(), bytes };

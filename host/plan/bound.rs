@@ -65,6 +65,12 @@ pub struct BoundPlan {
     pub base_snapshot: SnapshotId,
     /// Rows of the raw table at the snapshot that is read, all partitions together: tells when raw was removed since.
     pub raw_rows: i64,
+    /// Why stale partitions of the window are stale, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stale: Vec<String>,
+    /// Partitions of the datasets before it that were not as they should be, in words.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub upstream: Vec<String>,
     /// What it leaves out because retention removed its raw records, in words.
     pub gaps: Vec<String>,
     /// By whose word payloads of masked sources are read.
@@ -175,6 +181,7 @@ impl BoundPlan {
         self.ranges = plan.ranges.iter().map(range).collect();
         let waits = |w: &Waiting| BoundWaiting { partition: w.partition.clone(), tier: w.tier.clone(), records: w.records };
         (self.waiting, self.up_to_date) = (plan.waiting.iter().map(waits).collect(), plan.up_to_date);
+        (self.stale, self.upstream) = (plan.stale.clone(), plan.upstream.clone());
         (self.standing, self.standing_rows, self.gaps) = (standing(plan, published), plan.standing, plan.gaps.clone());
         self
     }
@@ -208,6 +215,9 @@ impl BoundPlan {
             bytes: self.bytes,
             gaps: self.gaps.clone(),
             write: self.recipe.write.mode(),
+            downstream: !self.recipe.upstream.is_empty(),
+            stale: self.stale.clone(),
+            upstream: self.upstream.clone(),
             standing: self.standing_rows,
         };
         let counted = plan.partitions().count() as u64;

@@ -96,7 +96,7 @@ impl<'r> Rewriter<'r> {
         let payload_bytes = Reader::open(self.store, &file.path)?.uncompressed_bytes(&[envelope::PAYLOAD]);
         let fat = payload_bytes / file.rows.max(1);
         let rows = BATCH_BYTES.checked_div(fat).map_or(BATCH_ROWS, |n| n as usize);
-        let raw = RawInput { table: self.look.table.clone(), files: vec![file.clone()], snapshot: self.look.snapshot };
+        let raw = RawInput { table: self.look.table.clone(), files: vec![file.clone()], snapshot: self.look.snapshot, published: None };
         let (store, fields) = (self.store, self.fields.clone());
         let scan = || -> RawScan { raw.scan(store, &fields, Vec::new()).in_batches_of(rows) };
         let mut writer: Option<Writer> = None;

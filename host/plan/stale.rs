@@ -1,0 +1,204 @@
+//! Why published partitions are stale, and what of the datasets before them is not as it should be: computed, never stored.
+//! Never says what is to be done about it: a plan does.
+
+use super::{Facts, known_partitions};
+use crate::{
+    catalog::{PartitionVersions, PublishedRow, QueueKind, QueueRow},
+    id::{RunId, SnapshotId},
+    time::EventTime,
+    window::{Calendar, Window},
+};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    fmt,
+};
+
+/// Why a published partition is stale.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Staleness {
+    /// The dataset's transform has other bytes now.
+    Transform,
+    /// Its parameters, key, dedup, lookups or filter are others than declared: what was, and what is, in words.
+    Settings(Vec<String>),
+    /// A reparse changed records of it after it was computed.
+    Reparse,
+    /// A partition that it is made of has other rows than it was computed from.
+    Upstream {
+        /// The dataset.
+        dataset: String,
+        /// The partition, the first of those that changed.
+        partition: String,
+        /// The run that made its rows what they are.
+        run: RunId,
+        /// What that run did: published, rolled back, or taken away.
+        what: &'static str,
+        /// How many more partitions of its input changed.
+        more: usize,
+    },
+}
+
+impl Staleness {
+    /// Returns whether rows of another dataset are the reason.
+    pub fn is_upstream(&self) -> bool {
+        matches!(self, Staleness::Upstream { .. })
+    }
+}
+
+impl fmt::Display for Staleness {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Staleness::Transform => f.write_str("another transform"),
+            Staleness::Settings(words) => f.write_str(&words.join(", ")),
+            Staleness::Reparse => f.write_str("upstream changed"),
+            Staleness::Upstream { dataset, partition, run, what, more } => {
+                let more = if *more > 0 { format!(", and {more} more changed") } else { String::new() };
+                write!(f, "upstream {dataset} {partition} was {what} by {run} after this{more}")
+            }
+        }
+    }
+}
+
+/// A partition of a dataset that another dataset is made of, and that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Unready {
+    /// The dataset.
+    pub dataset: String,
+    /// The partition's name.
+    pub partition: String,
+    /// Its window.
+    pub window: Window,
+    /// missing, dirty, behind its records, or stale.
+    pub what: &'static str,
+}
+
+/// Returns why published partitions are stale, by their first instant; the others are not in it.
+pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
+    let mut stale: BTreeMap<EventTime, Vec<Staleness>> = BTreeMap::new();
+    let declared = facts.declared.as_ref().map(|d| (d, d.digest()));
+    let mut made_of: HashMap<EventTime, Vec<&PartitionVersions>> = HashMap::new();
+    for u in &facts.upstream {
+        touched(facts.calendar, u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
+    }
+    let mut add = |p: &PublishedRow, why: Staleness| stale.entry(p.window.start()).or_default().push(why);
+    for p in &facts.published {
+        let same = p.transform_digest == facts.transform_digest;
+        if !same {
+            add(p, Staleness::Transform);
+        }
+        if let Some((declared, _)) = declared.filter(|(_, digest)| *digest != p.settings_digest) {
+            let words = match facts.settings.get(&p.settings_digest) {
+                Some(made) => made.differences(declared, same),
+                None => vec!["its rows were made with several settings".to_owned()],
+            };
+            if !words.is_empty() {
+                add(p, Staleness::Settings(words));
+            }
+        }
+        if let Some(why) = made_of.get(&p.window.start()).and_then(|made_of| upstream_changed(facts, p, made_of)) {
+            add(p, why);
+        }
+    }
+    for (window, snapshot) in &facts.reparsed {
+        let first = facts.published.partition_point(|p| p.window.end() <= window.start());
+        let touched = facts.published[first..].iter().take_while(|p| p.window.start() < window.end());
+        for p in touched.filter(|p| p.input_snapshot < *snapshot) {
+            let why = stale.entry(p.window.start()).or_default();
+            if !why.contains(&Staleness::Reparse) {
+                why.push(Staleness::Reparse);
+            }
+        }
+    }
+    stale
+}
+
+/// Compares what a partition was computed from with what is published of it now, by content: the same rows under another run change nothing.
+fn upstream_changed(facts: &Facts, p: &PublishedRow, made_of: &[&PartitionVersions]) -> Option<Staleness> {
+    let rows = |u: &PartitionVersions, at: SnapshotId| u.at(at).and_then(|v| v.checksum);
+    let differs = |u: &&&PartitionVersions| facts.input_snapshot > p.input_snapshot && rows(u, p.input_snapshot) != rows(u, facts.input_snapshot);
+    let mut changed = made_of.iter().filter(differs);
+    let first = changed.next()?;
+    let now = first.at(facts.input_snapshot)?;
+    let what = match (now.rollback, now.checksum) {
+        (_, None) => "taken away",
+        (true, _) => "rolled back",
+        (false, _) => "published",
+    };
+    let (dataset, partition) = (first.dataset.clone(), first.partition.clone());
+    Some(Staleness::Upstream { dataset, partition, run: now.run, what, more: changed.count() })
+}
+
+fn overlap(a: Window, b: Window) -> bool {
+    a.start() < b.end() && b.start() < a.end()
+}
+
+/// Returns the partitions of `calendar` that a window touches.
+pub(crate) fn touched(calendar: Calendar, window: Window) -> impl Iterator<Item = Window> {
+    std::iter::successors(Some(calendar.at(window.start())), move |w| Some(calendar.next(w))).take_while(move |w| w.start() < window.end())
+}
+
+/// Returns the rows that partitions can be made of at the input snapshot, by their first instant; `None` where there were some, and are none any more.
+pub(super) fn upstream_rows(facts: &Facts) -> BTreeMap<EventTime, Option<i64>> {
+    let mut rows: BTreeMap<EventTime, Option<i64>> = BTreeMap::new();
+    for u in &facts.upstream {
+        let Some(version) = u.at(facts.input_snapshot) else { continue };
+        for window in touched(facts.calendar, u.window) {
+            let entry = rows.entry(window.start()).or_default();
+            if version.checksum.is_some() {
+                *entry = Some(entry.unwrap_or(0) + version.rows);
+            }
+        }
+    }
+    rows
+}
+
+/// Returns the partitions of a dataset that are not as they should be, in order of time, and the word for each.
+pub fn unready(facts: &Facts) -> Vec<(Window, &'static str)> {
+    let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
+    let stale = stale(facts);
+    let known = known_partitions(facts);
+    let starts: BTreeSet<EventTime> = known.keys().chain(stale.keys()).copied().collect();
+    let word = |start: EventTime| {
+        let now = known.get(&start).copied().unwrap_or_default();
+        Some(match published.get(&start) {
+            None => "missing",
+            Some(_) if now.waiting > 0 => "dirty",
+            Some(p) if now.on_time.is_some_and(|s| s > p.input_snapshot) => "behind its records",
+            Some(_) if stale.contains_key(&start) => "stale",
+            Some(_) => return None,
+        })
+    };
+    starts.into_iter().filter_map(|start| Some((facts.calendar.at(start), word(start)?))).collect()
+}
+
+/// Lines that a plan has of one kind, at most.
+const LINES_MAX: usize = 20;
+
+/// Returns in words what of the datasets before it is not as it should be, as far as it lies in the window.
+pub(super) fn unready_words(facts: &Facts, window: Option<Window>) -> Vec<String> {
+    let inside: Vec<&Unready> = facts.unready.iter().filter(|u| window.is_none_or(|w| overlap(w, u.window))).collect();
+    let mut words: Vec<String> = inside.iter().take(LINES_MAX).map(|u| format!("{} {} is {}", u.dataset, u.partition, u.what)).collect();
+    if inside.len() > LINES_MAX {
+        words.push(format!("and {} more", inside.len() - LINES_MAX));
+    }
+    words
+}
+
+/// Adds why a partition is stale to the lines of a plan, as long as they are few.
+pub(super) fn say(lines: &mut Vec<String>, partition: &str, why: &[Staleness]) {
+    match lines.len() {
+        LINES_MAX => lines.push("and more".into()),
+        n if n < LINES_MAX => lines.push(format!("{partition}: {}", why.iter().map(Staleness::to_string).collect::<Vec<_>>().join("; "))),
+        _ => {}
+    }
+}
+
+/// Returns the partitions, by their first instant, whose published rows may hold what their input does not give any more: records of theirs
+/// count elsewhere now, were read again, or a dataset that they are made of has other rows. A merge takes no such row away, so it does not settle them.
+pub fn unsettled(facts: &Facts) -> BTreeSet<EventTime> {
+    let read: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
+    let left = |q: &&QueueRow| q.kind == QueueKind::Moved && read.get(&q.window.start()).is_some_and(|s| q.snapshot > *s);
+    let moved = facts.queue.iter().filter(left).map(|q| q.window.start());
+    let changed = |why: &[Staleness]| why.iter().any(|w| *w == Staleness::Reparse || w.is_upstream());
+    let upstream = stale(facts).into_iter().filter(|(_, why)| changed(why)).map(|(start, _)| start);
+    moved.chain(upstream).collect()
+}
