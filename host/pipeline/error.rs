@@ -373,10 +373,14 @@ impl Error {
         {
             return missing_hint(&e.path.to_string_lossy());
         }
-        if let Error::Query(QueryError::Io { source, .. }) = self
-            && (source.kind() == NotFound || source.to_string().contains("No such file"))
-        {
-            return missing_hint(&source.to_string());
+        // The engine says it in one of two ways.
+        let told = match self {
+            Error::Query(QueryError::Io { source, .. }) => source.to_string(),
+            Error::Query(QueryError::Execution { message }) => message.clone(),
+            _ => String::new(),
+        };
+        if told.contains("No such file") {
+            return missing_hint(&told);
         }
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(e) = cause {
