@@ -132,6 +132,10 @@ class Bench:
         points = [("1", "S", "month"), ("30", "S", "day"), ("720", "S", "hour"), ("3,650", "T", "day"), ("87,600", "T", "hour")]
         return Line("partitions", [self.building(label, size, grain=grain) for label, size, grain in points])
 
+    def ingests(self):
+        """The same million rows in the same thousand partitions, landed by more and more ingests: each makes raw files of its own."""
+        return Line("ingests", [self.building(f"{n:,}", "1000000x1000", step=f"landed {n}") for n in (1, 10, 100, 1_000)])
+
     def workers(self, size):
         """The same backfill on two cores and on one."""
         return Line(f"workers {size}", [self.building(f"{n} worker(s)", size, "--workers", str(n)) for n in (2, 1)])

@@ -10,10 +10,13 @@ import matplotlib.pyplot as plot
 
 with open(sys.argv[1]) as file:
     runs = [json.loads(line) for line in file]
-matplotlib.rcParams.update({"svg.hashsalt": "restitch", "font.size": 9})  # equal data, equal file
+matplotlib.rcParams.update({"svg.hashsalt": "restitch", "svg.fonttype": "none", "font.size": 9})  # equal data, equal file
 figure, panels = plot.subplots(1, 2, figsize=(9, 3.4))
 for panel, line, title in zip(panels, ("rows", "partitions"), ("90 partitions, more rows", "1 million rows, more partitions")):
-    newest = max(run["at"] for run in runs if run["line"] == line)
+    newest = max((run["at"] for run in runs if run["line"] == line), default=None)
+    if newest is None:
+        panel.set_title(f"not measured: {line}")
+        continue
     points = {}
     for run in runs:
         if run["line"] == line and run["at"] == newest:

@@ -44,8 +44,8 @@ class Warehouses:
         (Path(folder) / "restitch.toml").write_text(text)
         call(self.command(folder, "transform", "add", str(COMPONENT)))
 
-    def landing(self, folder, size, format):
-        return self.command(folder, "ingest", "orders", *self.files(size, format))
+    def landing(self, folder, size, format, part=slice(None)):
+        return self.command(folder, "ingest", "orders", *self.files(size, format)[part])
 
     def backfill(self, folder, size, *more, grain="day"):
         return self.command(folder, "backfill", "daily_customer", *window(size, grain), *more)
@@ -57,16 +57,19 @@ class Warehouses:
         return self.command(folder, "repair", "daily_customer")
 
     def at(self, size, step, format="parquet", grain="day"):
-        """The kept warehouse of a size at a step: landed; built; rebuilt, that is built twice; runs, that is built by one run for each
-        partition; or corrected, that is built and corrections landed."""
+        """The kept warehouse of a size at a step: landed; landed by so many ingests, as in "landed 10"; built; rebuilt, that is built
+        twice; runs, that is built by one run for each partition; or corrected, that is built and corrections landed."""
         kept = self.folder / f"{size}-{format}-{grain}-{step}"
         if (kept / "finished").exists():
             return kept
         say(f"making a warehouse of {size}: {step}")
         making = self.folder / "making"
-        if step == "landed":
+        if step.startswith("landed"):
             self.empty(making, format, grain)
-            call(self.landing(making, size, format))
+            files, ingests = len(self.files(size, format)), int(step.removeprefix("landed") or 1)
+            borders = [files * i // ingests for i in range(ingests + 1)]
+            for first, end in zip(borders, borders[1:]):
+                call(self.landing(making, size, format, slice(first, end)))
         elif step == "built":
             copy(self.at(size, "landed", format, grain), making)
             call(self.backfill(making, size, grain=grain))
