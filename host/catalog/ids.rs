@@ -22,6 +22,8 @@ CREATE TABLE IF NOT EXISTS block(run BIGINT NOT NULL, first BIGINT NOT NULL, ent
 CREATE INDEX IF NOT EXISTS block_of ON block(run, first);
 ";
 
+const PAGE_BYTES: i64 = 16_384;
+
 /// A hash and a slot.
 pub type IdEntry = (u64, i32);
 
@@ -47,6 +49,8 @@ impl IdIndex {
         let open = || -> Result<Connection, rusqlite::Error> {
             let connection = Connection::open(store.path(IDS_FILE))?;
             connection.busy_timeout(super::BUSY)?;
+            // A block of entries and its row fit into a page; of a file that is there, its own size stays.
+            connection.pragma_update(None, "page_size", PAGE_BYTES)?;
             connection.pragma_update(None, "journal_mode", "WAL")?;
             connection.pragma_update(None, "synchronous", "NORMAL")?;
             connection.execute_batch(SCHEMA)?;
