@@ -82,8 +82,7 @@ fn orders(transform: &Transform, rows: usize) -> Vec<RecordBatch> {
     let column = |name: &str, first: usize, count: usize, random: &mut dyn FnMut() -> u64| -> ArrayRef {
         match name {
             "event_id" => Arc::new(StringArray::from_iter_values((first..first + count).map(|i| format!("ord-{i:010}")))),
-            // A hundredth of the customers of M, skewed as there: some order often, most once.
-            "customer_id" => Arc::new(StringArray::from_iter_values((0..count).map(|_| format!("c-{:08}", random() % (1 + random() % 200_000))))),
+            "customer_id" => Arc::new(StringArray::from_iter_values((0..count).map(|_| format!("c-{:08}", customer(random()))))),
             "amount_cents" => Arc::new(Int64Array::from_iter_values((0..count).map(|_| (random() % 20_000) as i64))),
             other => panic!("no column {other}"),
         }
@@ -94,6 +93,12 @@ fn orders(transform: &Transform, rows: usize) -> Vec<RecordBatch> {
             .expect("columns of the schema")
     };
     (0..rows).step_by(BATCH_ROWS).map(batch).collect()
+}
+
+/// The customers of M: some order often, most seldom (Zipf's law, as bench/orders.py has it).
+fn customer(random: u64) -> u64 {
+    let place = 10.0 * (20_001f64.powf(random as f64 / (1u64 << 31) as f64) - 1.0);
+    place as u64 * 7_919 % 200_003
 }
 
 /// Returns the median times of two ways, taken in turn after one round that only warms up.

@@ -11,8 +11,6 @@ from warehouse import copy
 
 # 1,000 days of 1,000 rows.
 ROLLBACK = "1000000x1000"
-# A hundred million rows of one year.
-MEMORY = "100000000x365"
 
 
 @dataclass
@@ -140,6 +138,7 @@ class Bench:
         """The same backfill on two cores and on one."""
         return Line(f"workers {size}", [self.building(f"{n} worker(s)", size, "--workers", str(n)) for n in (2, 1)])
 
-    def memory(self):
-        """A hundred million rows into one partition, under a gibibyte."""
-        return Line("100,000,000 rows into one partition", [self.building("--memory 1GiB", MEMORY, "--memory", "1GiB", grain="year")])
+    def memory(self, size):
+        """All rows of a year into one partition, under a bound that they do not fit into."""
+        entry = lambda bound: self.building(f"--memory {bound}", size, "--memory", bound, grain="year")
+        return Line(f"{place.size(size)[0]:,} rows into one partition", [entry(bound) for bound in ("1GiB", "256MiB")])
