@@ -10,6 +10,7 @@ mod lateness;
 mod retention;
 mod schema;
 mod state;
+mod sums;
 mod upstream;
 mod write;
 
@@ -21,6 +22,7 @@ pub use lateness::{MovedRow, WatermarkRow};
 pub(crate) use retention::cuts;
 pub use retention::{Dropped, EndedFile, Holder, RawFile, Removed, RemovedFile, Version};
 pub use state::*;
+pub use sums::PartitionSum;
 pub use upstream::{PartitionVersion, PartitionVersions};
 pub use write::StateWrite;
 

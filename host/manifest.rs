@@ -470,7 +470,7 @@ impl UpstreamRecord {
 pub struct OthersRecord {
     /// How many.
     pub partitions: u64,
-    /// SHA-256 over their sorted (partition, checksum) pairs.
+    /// The sum over their (partition, checksum) pairs, see [`crate::catalog::PartitionSum`].
     pub checksum: Digest,
 }
 

@@ -13,7 +13,7 @@ use crate::{
     time::{EventTime, IngestTime},
     window::{Window, path_segment},
 };
-use std::collections::{HashMap, HashSet, hash_map::Entry};
+use std::collections::{HashMap, hash_map::Entry};
 
 /// Why nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -332,7 +332,10 @@ fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], files: 
 /// The swap: old files end, new ones begin, and everything that goes with it.
 fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[NewFile], now: IngestTime) -> Result<(), PublishError> {
     let mut ids = Vec::new();
-    let before = others(&commit.view(), manifest)?;
+    let dataset_name = manifest.recipe.dataset.clone();
+    let starts = || manifest.partitions.iter().map(|p| EventTime(p.start_us));
+    let before = commit.view().sum_without(&dataset_name, starts(), commit.view().partition_sum(&dataset_name)?)?;
+    commit.watch_published()?;
     // Where a run came to what was there, the files stay.
     for p in manifest.partitions.iter().filter(|p| !p.kept) {
         ids.extend(commit.view().partition_files(table, commit.base(), &p.partition)?.iter().map(|f| f.id));
@@ -343,6 +346,10 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
     let recipe = &manifest.recipe;
     let rows: Vec<PublishedRow> = manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)).collect();
     commit.put_published(&recipe.dataset, &rows)?;
+    // What had not been there before an undone run is not there again.
+    for p in manifest.partitions.iter().filter(|p| p.checksum.is_none()) {
+        commit.remove_published(&recipe.dataset, EventTime(p.start_us))?;
+    }
     commit.put_settings(&recipe.settings())?;
     let dataset = DatasetRow {
         name: recipe.dataset.clone(),
@@ -352,25 +359,16 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
         time_zone: recipe.time_zone.name().into(),
     };
     commit.put_dataset(&dataset, table.id)?;
-    let after = others(&commit.view(), manifest)?;
+    let after = commit.view().sum_without(&dataset_name, starts(), commit.settle_sum(&dataset_name)?)?;
     if before != after {
-        return Err(PublishError::Disturbed { run: manifest.run, before: before.checksum, after: after.checksum });
+        return Err(PublishError::Disturbed { run: manifest.run, before: before.checksum(), after: after.checksum() });
     }
-    manifest.others = Some(after);
+    manifest.others = Some(OthersRecord { partitions: after.partitions as u64, checksum: after.checksum() });
     manifest.status = Status::Published;
     manifest.published_snapshot = Some(snapshot);
     commit.put_run(manifest, Some(now))?;
     commit.clear_intents(&manifest.run.to_string())?;
     Ok(())
-}
-
-/// Returns the checksum of all partitions of the dataset that a run does not name.
-fn others(view: &View, manifest: &Manifest) -> Result<OthersRecord, PublishError> {
-    let own: HashSet<i64> = manifest.partitions.iter().map(|p| p.start_us).collect();
-    let mut rows = view.published(&manifest.recipe.dataset, None)?;
-    rows.retain(|p| !own.contains(&p.window.start().0));
-    let checksum = checksum_of(rows.iter().map(|p| (p.partition.as_str(), &p.checksum)));
-    Ok(OthersRecord { partitions: rows.len() as u64, checksum })
 }
 
 fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId) -> Option<PublishedRow> {
@@ -427,12 +425,6 @@ pub fn rollback(
                 files.push(commit.copy_of(file, &table, path.clone())?);
             }
             swap(commit, &mut done, &table, &files, now)?;
-            // What had not been there before is not there again.
-            for (p, prior) in done.partitions.iter().zip(&priors) {
-                if prior.record.checksum.is_none() {
-                    commit.remove_published(&done.recipe.dataset, EventTime(p.start_us))?;
-                }
-            }
             Ok::<_, PublishError>(())
         })?;
         Ok(done)

@@ -89,11 +89,7 @@ fn what_does_not_hold_together_is_told_and_orphans_are_listed() {
     std::fs::write(lab.path("warehouse/data/main/daily/stray.parquet"), "x").unwrap();
     assert_eq!(examine(&lab).orphans, [("data/main/daily/stray.parquet".to_owned(), 1)]);
     assert!(examine(&lab).healthy());
-    let sql = |text: &str| {
-        let script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.commit()";
-        let done = std::process::Command::new("python3").args(["-c", script, &lab.catalog(), text]).output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    };
+    let sql = |text: &str| sqlite(&lab, text);
     for (change, undo, want) in [
         (
             "update restitch_partition set rows = rows + 1 where partition = '2026-05-01'",
@@ -115,6 +111,11 @@ fn what_does_not_hold_together_is_told_and_orphans_are_listed() {
             "update ducklake_table_stats set next_row_id = next_row_id + 1",
             "has row ids that will be given out again",
         ),
+        (
+            "update restitch_sum set partitions = partitions + 1",
+            "update restitch_sum set partitions = partitions - 1",
+            "dataset daily has other partitions than its sum says",
+        ),
     ] {
         sql(change);
         let broken = examine(&lab).broken;
@@ -122,6 +123,33 @@ fn what_does_not_hold_together_is_told_and_orphans_are_listed() {
         sql(undo);
         assert!(examine(&lab).healthy(), "{want}: {:?}", examine(&lab));
     }
+}
+
+fn sqlite(lab: &Lab, text: &str) {
+    let script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.executescript(sys.argv[2]); c.commit()";
+    let done = std::process::Command::new("python3").args(["-c", script, &lab.catalog(), text]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// The sum over the partitions that a run does not name is kept by what really changes, also where the swap knows nothing of it.
+#[test]
+fn a_swap_that_would_change_another_partition_is_taken_back() {
+    let lab = lab();
+    let rows = |lab: &Lab| lab.rows("select partition, checksum, run from restitch_partitions order by 1");
+    let before = rows(&lab);
+    sqlite(
+        &lab,
+        "create trigger astray after update on restitch_partition when new.partition = '2026-05-01'
+         begin update restitch_partition set checksum = upper(checksum) where partition = '2026-05-02'; end",
+    );
+    let backfill = || Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01")));
+    let refused = chain(&lab.try_go(backfill()).unwrap_err());
+    assert!(refused.contains("would change partitions that it does not name"), "{refused}");
+    assert_eq!(rows(&lab), before);
+    sqlite(&lab, "drop trigger astray");
+    let run = lab.go(backfill());
+    assert_eq!(run.manifest.unwrap().others.unwrap().partitions, before.len() as u64 - 1);
+    assert!(examine(&lab).healthy(), "{:?}", examine(&lab));
 }
 
 #[test]

@@ -166,6 +166,7 @@ impl View<'_> {
                 broken.push(format!("{} {what}", place?));
             }
         }
+        broken.extend(self.wrong_sums()?.into_iter().map(|dataset| format!("dataset {dataset} has other partitions than its sum says")));
         Ok(broken)
     }
 }

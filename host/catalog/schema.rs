@@ -77,6 +77,7 @@ CREATE INDEX restitch_moved_since ON restitch_moved(source, snapshot_id);
 CREATE INDEX restitch_moved_at ON restitch_moved(source, at_us);
 CREATE TABLE restitch_dataset(name VARCHAR PRIMARY KEY, sources VARCHAR NOT NULL, grain VARCHAR NOT NULL, time_zone VARCHAR NOT NULL, table_id BIGINT NOT NULL, upstream VARCHAR NOT NULL);
 CREATE TABLE restitch_base(dataset VARCHAR NOT NULL, base VARCHAR NOT NULL, PRIMARY KEY(dataset, base)) WITHOUT ROWID;
+CREATE TABLE restitch_sum(dataset VARCHAR PRIMARY KEY, partitions BIGINT NOT NULL, sum VARCHAR NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_settings(digest VARCHAR PRIMARY KEY, settings VARCHAR NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_run(run_id INTEGER PRIMARY KEY AUTOINCREMENT, kind VARCHAR NOT NULL, dataset VARCHAR NOT NULL, status VARCHAR NOT NULL, mode VARCHAR NOT NULL,
   operator VARCHAR NOT NULL, reason VARCHAR, transform VARCHAR, transform_digest VARCHAR, start_us BIGINT, end_us BIGINT, base_snapshot BIGINT NOT NULL,

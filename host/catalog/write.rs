@@ -339,8 +339,12 @@ impl Commit<'_> {
     /// # Errors
     /// The catalog cannot be written.
     pub fn put_published(&self, dataset: &str, rows: &[PublishedRow]) -> Result<(), CatalogError> {
-        let mut insert =
-            self.tx.prepare_cached("INSERT OR REPLACE INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)")?;
+        // Not OR REPLACE, which removes rows without a word to triggers: what changes is noted (`sums`).
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+             ON CONFLICT(dataset, start_us) DO UPDATE SET partition = ?2, end_us = ?4, run_id = ?5, input_snapshot = ?6, published_snapshot = ?7, transform_digest = ?8,
+               rows = ?9, bytes = ?10, checksum = ?11, settings_digest = ?12",
+        )?;
         for p in rows {
             let (start, end) = (p.window.start().0, p.window.end().0);
             insert.execute(params![
