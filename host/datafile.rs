@@ -25,7 +25,7 @@ use parquet::{
             statistics::StatisticsConverter,
         },
     },
-    basic::{Compression, Encoding, ZstdLevel},
+    basic::{Compression, Encoding, LogicalType, Type, ZstdLevel},
     errors::ParquetError,
     file::{
         metadata::{PageIndexPolicy, ParquetMetaData},
@@ -363,7 +363,16 @@ impl Reader {
                     .iter()
                     .zip(&names)
                     .filter(|(_, n)| columns.contains(&n.as_str()))
-                    .map(|(c, _)| c.uncompressed_size().max(c.unencoded_byte_array_data_bytes().unwrap_or(0)))
+                    .map(|(c, _)| {
+                        // Packed, a number may take a byte or two; in memory it takes what its type takes (a decimal 16 bytes).
+                        let value = match (c.column_descr().logical_type_ref(), c.column_type()) {
+                            (Some(LogicalType::Decimal { .. }), _) => 16,
+                            (_, Type::INT32 | Type::FLOAT) => 4,
+                            (_, Type::INT64 | Type::DOUBLE) => 8,
+                            _ => 0,
+                        };
+                        c.uncompressed_size().max(c.unencoded_byte_array_data_bytes().unwrap_or(0)).max(c.num_values() * value)
+                    })
                     .sum::<i64>()
             })
             .sum()

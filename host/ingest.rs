@@ -29,6 +29,14 @@ use std::{
 /// Why nothing was landed.
 #[derive(Debug, thiserror::Error)]
 pub enum IngestError {
+    /// A declared column of a raw table is not there any more under its name.
+    #[error("column {column:?} of {table} is gone: another tool renamed it, or dropped it")]
+    Gone {
+        /// The raw table.
+        table: String,
+        /// The column.
+        column: String,
+    },
     /// A file cannot be decoded.
     #[error(transparent)]
     Decode(#[from] DecodeError),
@@ -584,6 +592,10 @@ pub(crate) fn table_of(view: &View, at: SnapshotId, name: &str, fields: &[Field]
             Some(c) => {
                 let (found, declared) = (c.field.data_type.to_string(), field.data_type.to_string());
                 return Err(IngestError::Column { table: name.into(), column: field.name.clone(), found, declared });
+            }
+            // Another tool gave it another name, or dropped it: a second one of that name could never be told from it.
+            None if view.had_column(&table, &field.name)? => {
+                return Err(IngestError::Gone { table: name.into(), column: field.name.clone() });
             }
             None => {
                 next += 1;

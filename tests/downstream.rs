@@ -466,6 +466,22 @@ fn gc_keeps_what_a_version_that_stays_was_computed_from() {
     assert!(lab.open().doctor(false).unwrap().healthy());
 }
 
+/// Rows that a rollback brought back stand on what they were computed from, as long as they stand.
+#[test]
+fn gc_keeps_what_rows_that_came_back_were_computed_from() {
+    let (lab, _) = built();
+    let first = run(&lab, "monthly");
+    lab.land("again.jsonl", order("x1", "2026-05-01T11:00:00Z", "A", "1"));
+    lab.go(request(Kind::Repair, "daily"));
+    let second = run(&lab, "monthly");
+    let back = lab.open().rollback(second.run, false, None).unwrap();
+    assert!(back.upstream.iter().any(|u| u.partition == "2026-05-01"), "{:?}", back.upstream);
+    let shown = lab.open().garbage(Some(1)).unwrap();
+    lab.open().collect(Some(1), &shown).unwrap();
+    assert!(lab.replay(first.run).unwrap().partitions.iter().all(|p| p.equal()));
+    assert!(lab.open().doctor(false).unwrap().healthy());
+}
+
 /// After anything at all, a cascade comes to what a rebuild from nothing has.
 #[test]
 fn after_random_history_a_cascade_comes_to_the_checksums_of_a_rebuild() {

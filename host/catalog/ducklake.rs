@@ -10,10 +10,10 @@ use crate::{
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::cmp::Ordering;
 
-/// The rule of DuckLake for what is visible at snapshot `?1`.
 /// Leaves out files that gc removed and whose rows stay for a while, for other tools (`restitch_hold`).
 pub(super) const THERE: &str = "NOT EXISTS (SELECT 1 FROM restitch_hold h WHERE h.data_file_id = f.data_file_id AND h.gone = 1)";
 
+/// The rule of DuckLake for what is visible at snapshot `?1`.
 const VISIBLE: &str = "begin_snapshot <= ?1 AND (end_snapshot IS NULL OR ?1 < end_snapshot)";
 
 /// A table as of one snapshot.

@@ -209,9 +209,12 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
                 json!({ "outcome": "up to date", "plan": plan_json(&result.plan) })
             }
             Outcome::Done(result) => {
-                let Answer { text, json, .. } = outcome(&dataset, Ok(*result), workshop)?;
-                answer.text += &format!("\n{dataset}:\n{text}");
-                json!({ "outcome": "published", "run": json })
+                // What was said of the datasets before is not lost if this one cannot be told.
+                let done = outcome(&dataset, Ok(*result), workshop)
+                    .unwrap_or_else(|f| Answer { failure: Some(f), ..Answer::new(String::new(), json!(null)) });
+                answer.text += &format!("\n{dataset}:\n{}", done.text);
+                answer.failure = answer.failure.or(done.failure);
+                json!({ "outcome": "published", "run": done.json })
             }
             Outcome::Failed(e) => {
                 let said = e.to_string();

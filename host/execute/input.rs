@@ -291,6 +291,13 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     let mut counts = vec![Counts::default(); task.partitions.len()];
     let began = Instant::now();
     while let Some(batch) = filtered.next()? {
+        // A page that is hardly of the task, as where one late record lies among others, is not held for its sake.
+        let inside: BooleanArray = batch.times.values().iter().map(|at| Some(router.find(EventTime(*at)).is_some())).collect();
+        let batch = match inside.true_count() * 2 {
+            0 => continue,
+            twice if twice < inside.len() => batch.filter(&inside)?,
+            _ => batch,
+        };
         let block = blocks.len() as u32;
         for (row, at) in batch.times.values().iter().enumerate() {
             let Some(p) = router.find(EventTime(*at)) else { continue };
@@ -298,9 +305,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
             counts[p].records += 1;
             counts[p].late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
         }
-        if !batch.times.is_empty() {
-            blocks.push(batch);
-        }
+        blocks.push(batch);
     }
     let scan_ms = filtered.spent.get().add_to(timings);
     let blocks = Rc::new(blocks);

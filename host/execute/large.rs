@@ -25,6 +25,9 @@ use std::{
     time::Instant,
 };
 
+/// Files that keys wait in, at most: a partition of more keys than these hold within the share takes more than its share.
+const PARTS_MAX: u64 = 256;
+
 /// Memory of one key while survivors are found: its entry, its hash once more, and its share of the table.
 const KEY_BYTES: u64 = 96;
 
@@ -46,7 +49,7 @@ pub(super) fn large<'s>(
     let mut filtered = Filtered::new(job, &columns, task);
     let elsewhere = Elsewhere::of(job, layout.record_id.and_then(|_| columns.iter().position(|c| c.name == envelope::RECORD_ID)), window);
     let key: Vec<(usize, Field)> = layout.key.iter().enumerate().map(|(i, (_, f))| (i, f.clone())).collect();
-    let parts = (task.records * KEY_BYTES).div_ceil(budget).max(1);
+    let parts = (task.records * KEY_BYTES).div_ceil(budget).clamp(1, PARTS_MAX);
     let mut keys = job.recipe.dedup.as_ref().map(|_| Keys::new(job.store, format!("{}/{}", job.staging, path_segment(&partition.name)), parts));
     let (mut ordinal, mut last, mut in_order) = (0u64, (i64::MIN, i64::MIN), true);
     while let Some(batch) = filtered.next()? {
@@ -101,14 +104,14 @@ struct Keys<'k> {
     files: Vec<Option<BufWriter<File>>>,
     /// The only part, if there is one.
     held: Vec<(KeyHash, Entry)>,
-    /// Records without a key, all of which stay.
-    keyless: Vec<u64>,
+    /// What stays, bit by bit in the order of the files: at first the records without a key, all of which stay.
+    stay: Vec<u64>,
 }
 
 impl<'k> Keys<'k> {
     fn new(store: &'k Store, path: String, parts: u64) -> Keys<'k> {
         let files = (0..if parts > 1 { parts } else { 0 }).map(|_| None).collect();
-        Keys { store, path, files, held: Vec::new(), keyless: Vec::new() }
+        Keys { store, path, files, held: Vec::new(), stay: Vec::new() }
     }
 
     fn file(&self, part: usize) -> String {
@@ -119,7 +122,7 @@ impl<'k> Keys<'k> {
     fn add(&mut self, key: Option<Option<KeyHash>>, entry: Entry) -> Result<(), Unplaced> {
         let Some(key) = key else { return Ok(()) };
         let Some(key) = key else {
-            self.keyless.push(entry.ordinal);
+            set(&mut self.stay, entry.ordinal);
             return Ok(());
         };
         if self.files.is_empty() {
@@ -142,9 +145,8 @@ impl<'k> Keys<'k> {
 
     /// Returns, bit by bit in the order of the files, which of `records` stay; removes the files.
     fn survivors(mut self, rule: &Dedup, in_order: bool, records: u64, counts: &mut Counts) -> Result<Vec<u64>, Unplaced> {
-        let mut stay = vec![0u64; (records as usize).div_ceil(64)];
-        let mut set = |ordinal: u64| stay[ordinal as usize / 64] |= 1 << (ordinal % 64);
-        self.keyless.iter().for_each(|ordinal| set(*ordinal));
+        let mut stay = std::mem::take(&mut self.stay);
+        stay.resize((records as usize).div_ceil(64), 0);
         for part in 0..self.files.len().max(1) {
             let mut entries = std::mem::take(&mut self.held);
             if let Some(file) = self.files.get_mut(part).and_then(Option::take) {
@@ -160,10 +162,19 @@ impl<'k> Keys<'k> {
             let found = survivors(rule, &keys, |i| entries[i].1.payload);
             counts.duplicates += found.duplicates;
             counts.conflicts += found.conflicts;
-            entries.iter().enumerate().filter(|(i, _)| found.stays(*i)).for_each(|(_, (_, e))| set(e.ordinal));
+            entries.iter().enumerate().filter(|(i, _)| found.stays(*i)).for_each(|(_, (_, e))| set(&mut stay, e.ordinal));
         }
         Ok(stay)
     }
+}
+
+/// Sets a bit, of as many as are needed.
+fn set(bits: &mut Vec<u64>, place: u64) {
+    let word = place as usize / 64;
+    if word >= bits.len() {
+        bits.resize(word + 1, 0);
+    }
+    bits[word] |= 1 << (place % 64);
 }
 
 fn failed(action: &'static str, store: &Store, path: &str, source: io::Error) -> Unplaced {

@@ -232,9 +232,13 @@ impl Error {
             | Error::NoInput { .. }
             | Error::NoUpstream { .. }
             | Error::NotReplayable { .. } => ErrorKind::Usage,
-            Error::Ingest(IngestError::NoFiles | IngestError::Backwards { .. } | IngestError::Ahead { .. } | IngestError::Column { .. }) => {
-                ErrorKind::Usage
-            }
+            Error::Ingest(
+                IngestError::NoFiles
+                | IngestError::Backwards { .. }
+                | IngestError::Ahead { .. }
+                | IngestError::Column { .. }
+                | IngestError::Gone { .. },
+            ) => ErrorKind::Usage,
             Error::Query(QueryError::Sql { .. })
             | Error::RawGone { .. }
             | Error::BaseGone { .. }
@@ -345,7 +349,9 @@ impl Error {
             Error::Catalog(CatalogError::ForeignRows { .. }) => {
                 text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
             }
-            Error::Catalog(CatalogError::Renamed { .. }) | Error::Publish(PublishError::Catalog(CatalogError::Renamed { .. })) => {
+            Error::Ingest(IngestError::Gone { .. })
+            | Error::Catalog(CatalogError::Renamed { .. })
+            | Error::Publish(PublishError::Catalog(CatalogError::Renamed { .. })) => {
                 text("give it its first name back with the tool that renamed it (ALTER TABLE … RENAME COLUMN …), or read the table with that tool")
             }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
@@ -487,7 +493,7 @@ fn reparse_kind(e: &ReparseError) -> ErrorKind {
         ReparseError::Refused { .. } => ErrorKind::Validation,
         ReparseError::Conflict { .. } | ReparseError::Table(IngestError::Conflict { .. }) => ErrorKind::Conflict,
         ReparseError::NotKept { .. } | ReparseError::NoPayload { .. } | ReparseError::NoHeader { .. } => ErrorKind::Usage,
-        ReparseError::Table(IngestError::Column { .. }) | ReparseError::Decode(_) => ErrorKind::Usage,
+        ReparseError::Table(IngestError::Column { .. } | IngestError::Gone { .. }) | ReparseError::Decode(_) => ErrorKind::Usage,
         _ => ErrorKind::Failed,
     }
 }
