@@ -466,6 +466,20 @@ fn gc_keeps_what_a_version_that_stays_was_computed_from() {
     assert!(lab.open().doctor(false).unwrap().healthy());
 }
 
+/// A consumer asks the view: as long as one of the inputs was never published, it is complete to no time.
+#[test]
+fn a_dataset_without_one_of_its_inputs_is_open() {
+    let (lab, mut book) = (lab(&wide()), Book::default());
+    book.land(&lab, "1.jsonl", &[("e1", "2026-05-01T09:00:00Z", "A", 25), ("e2", "2027-06-01T10:00:00Z", "B", 10)]);
+    let states = || lab.rows("select partition, state from restitch_partitions where dataset = 'yearly' order by 1");
+    for dataset in ["daily", "left", "yearly"] {
+        run(&lab, dataset);
+    }
+    assert!(!states().is_empty() && states().iter().all(|row| row.ends_with("open")), "{:?}", states());
+    run(&lab, "right");
+    assert!(states()[0].ends_with("final"), "{:?}", states());
+}
+
 /// Rows that a rollback brought back stand on what they were computed from, as long as they stand.
 #[test]
 fn gc_keeps_what_rows_that_came_back_were_computed_from() {

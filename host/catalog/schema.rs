@@ -140,7 +140,7 @@ SELECT p.dataset, p.partition,
 FROM restitch_partition p LEFT JOIN (
   SELECT b.dataset, CASE WHEN count(b.base) = count(coalesce(j.late_cutoff_us, w.late_cutoff_us)) THEN min(coalesce(j.late_cutoff_us, w.late_cutoff_us)) END AS late_us,
     CASE WHEN count(b.base) = count(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) THEN min(coalesce(j.approval_cutoff_us, w.approval_cutoff_us)) END AS approval_us
-  FROM restitch_base b JOIN restitch_dataset d ON d.name = b.base
+  FROM restitch_base b LEFT JOIN restitch_dataset d ON d.name = b.base
   LEFT JOIN restitch_joint_watermark j ON j.dataset = d.name
   LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources) GROUP BY b.dataset) c ON c.dataset = p.dataset;
 CREATE VIEW restitch_queue AS

@@ -388,8 +388,20 @@ impl Commit<'_> {
             self.tx.execute("INSERT INTO restitch_base VALUES (?1, ?1)", [&d.name])?;
         }
         let mut insert = self.tx.prepare_cached("INSERT OR IGNORE INTO restitch_base SELECT ?1, base FROM restitch_base WHERE dataset = ?2")?;
+        // One that is not published yet stands for itself: its dataset is complete to no time until then.
+        let mut unknown = self
+            .tx
+            .prepare_cached("INSERT OR IGNORE INTO restitch_base SELECT ?1, ?2 WHERE NOT EXISTS (SELECT 1 FROM restitch_base WHERE dataset = ?2)")?;
         for upstream in &d.upstream {
             insert.execute([&d.name, upstream])?;
+            unknown.execute([&d.name, upstream])?;
+        }
+        if !d.upstream.is_empty() {
+            self.tx.execute(
+                "INSERT OR IGNORE INTO restitch_base SELECT b.dataset, o.base FROM restitch_base b JOIN restitch_base o ON o.dataset = ?1 WHERE b.base = ?1",
+                [&d.name],
+            )?;
+            self.tx.execute("DELETE FROM restitch_base WHERE base = ?1", [&d.name])?;
         }
         Ok(())
     }
