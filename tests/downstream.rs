@@ -466,6 +466,20 @@ fn gc_keeps_what_a_version_that_stays_was_computed_from() {
     assert!(lab.open().doctor(false).unwrap().healthy());
 }
 
+/// A cascade that was interrupted is given again; a record that waits for somebody's word does not keep what is published from going on.
+#[test]
+fn a_repair_with_nothing_left_but_what_waits_goes_on_downstream() {
+    let (lab, mut book) = (lab(&months()), Book::default());
+    book.land(&lab, "1.jsonl", &[("e1", "2026-05-01T09:00:00Z", "A", 25), ("e2", "2026-05-20T10:00:00Z", "B", 10)]);
+    cascade(&lab, Kind::Run, "daily");
+    lab.land("2.jsonl", order("e3", "2026-05-01T10:00:00Z", "A", "5") + &order("e4", "2026-05-18T10:00:00Z", "A", "7"));
+    lab.go(request(Kind::Repair, "daily"));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+    let out = command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now, "repair", "daily", "--cascade"]).output().unwrap();
+    assert_eq!(out.status.code(), Some(5), "{out:?}");
+    assert_eq!(lab.rows("select customer_id, total from monthly order by 1"), ["A 32.00", "B 10.00"]);
+}
+
 /// A consumer asks the view: as long as one of the inputs was never published, it is complete to no time.
 #[test]
 fn a_dataset_without_one_of_its_inputs_is_open() {

@@ -184,7 +184,12 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
         return one(&dataset, &request, &mut workshop);
     }
     let named = one(&dataset, &request, &mut workshop);
-    let done = named.as_ref().is_ok_and(|a| a.failure.is_none());
+    let done = match &named {
+        Ok(answer) => answer.failure.is_none(),
+        // Nothing was left to do without somebody's word: what was published stands, and is gone on from.
+        Err(Failure::Pipeline(e)) => matches!(**e, Error::Approval { .. }),
+        Err(_) => false,
+    };
     let steps = workshop.cascade(&request, done, &mut |dataset, plan| {
         talk(&format!("run {dataset}: {}", window_text(plan)));
         Box::new(Meter::new(format!("run {dataset}"), Unit::Partitions, plan.partition_count()))

@@ -242,6 +242,7 @@ impl Error {
             Error::Query(QueryError::Sql { .. })
             | Error::RawGone { .. }
             | Error::BaseGone { .. }
+            | Error::Publish(PublishError::Removed { .. })
             | Error::Expired { .. }
             | Error::NotUndoable { .. } => ErrorKind::Usage,
             Error::Reparse(e) => reparse_kind(e),
