@@ -7,7 +7,7 @@ use crate::{
     config::{Dedup, Keep},
     schema::{DataType, Field},
 };
-use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, BooleanBufferBuilder, RecordBatch};
 use siphasher::sip128::{Hasher128, SipHasher13};
 use std::{collections::HashSet, hash::Hasher, num::NonZeroU128};
 
@@ -80,8 +80,8 @@ impl KeyHash {
 /// Which records of one partition stay.
 #[derive(Debug)]
 pub struct Survivors {
-    /// By place in arrival order, 64 to a word.
-    stay: Vec<u64>,
+    /// By place in arrival order.
+    stay: BooleanBufferBuilder,
     /// Records removed.
     pub duplicates: u64,
     /// Keys whose records differ in payload.
@@ -91,7 +91,7 @@ pub struct Survivors {
 impl Survivors {
     /// Returns whether the record at a place stays.
     pub fn stays(&self, place: usize) -> bool {
-        self.stay[place / 64] >> (place % 64) & 1 == 1
+        self.stay.get_bit(place)
     }
 }
 
@@ -103,7 +103,9 @@ pub fn survivors(rule: &Dedup, keys: &[Option<KeyHash>], payload: impl Fn(usize)
     assert!(keys.len() < FREE as usize, "BUG: {} records of one partition at once", keys.len());
     let mask = (keys.len() * 2).next_power_of_two() - 1;
     let mut table = vec![FREE; mask + 1];
-    let mut found = Survivors { stay: vec![u64::MAX; keys.len().div_ceil(64)], duplicates: 0, conflicts: 0 };
+    let mut stay = BooleanBufferBuilder::new(keys.len());
+    stay.append_n(keys.len(), true);
+    let mut found = Survivors { stay, duplicates: 0, conflicts: 0 };
     let mut differing: HashSet<usize> = HashSet::new();
     for (place, key) in keys.iter().enumerate() {
         // Two unknown keys are not one key.
@@ -122,7 +124,7 @@ pub fn survivors(rule: &Dedup, keys: &[Option<KeyHash>], payload: impl Fn(usize)
             found.conflicts += 1;
         }
         let goes = if rule.keep == Keep::FirstIngested { place } else { kept as usize };
-        found.stay[goes / 64] &= !(1 << (goes % 64));
+        found.stay.set_bit(goes, false);
         if rule.keep != Keep::FirstIngested {
             table[slot] = place as u32;
         }

@@ -332,9 +332,9 @@ fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], files: 
 /// The swap: old files end, new ones begin, and everything that goes with it.
 fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[NewFile], now: IngestTime) -> Result<(), PublishError> {
     let mut ids = Vec::new();
-    let dataset_name = manifest.recipe.dataset.clone();
+    let recipe = &manifest.recipe;
     let starts = || manifest.partitions.iter().map(|p| EventTime(p.start_us));
-    let before = commit.view().sum_without(&dataset_name, starts(), commit.view().partition_sum(&dataset_name)?)?;
+    let before = commit.view().sum_without(&recipe.dataset, starts(), commit.view().partition_sum(&recipe.dataset)?)?;
     commit.watch_published()?;
     // Where a run came to what was there, the files stay.
     for p in manifest.partitions.iter().filter(|p| !p.kept) {
@@ -343,7 +343,6 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
     commit.end_files(table, &ids)?;
     commit.add_files(table, files)?;
     let snapshot = commit.snapshot();
-    let recipe = &manifest.recipe;
     let rows: Vec<PublishedRow> = manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)).collect();
     commit.put_published(&recipe.dataset, &rows)?;
     // What had not been there before an undone run is not there again.
@@ -359,7 +358,7 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
         time_zone: recipe.time_zone.name().into(),
     };
     commit.put_dataset(&dataset, table.id)?;
-    let after = commit.view().sum_without(&dataset_name, starts(), commit.settle_sum(&dataset_name)?)?;
+    let after = commit.view().sum_without(&recipe.dataset, starts(), commit.settle_sum(&recipe.dataset)?)?;
     if before != after {
         return Err(PublishError::Disturbed { run: manifest.run, before: before.checksum(), after: after.checksum() });
     }

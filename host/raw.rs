@@ -325,6 +325,11 @@ impl Router {
         Router { windows, last: 0 }
     }
 
+    /// Returns which of a batch's records lie in one of the windows.
+    pub fn inside(&mut self, batch: &RawBatch) -> BooleanArray {
+        batch.times.values().iter().map(|at| Some(self.find(EventTime(*at)).is_some())).collect()
+    }
+
     /// Returns the index of the window that holds `at`, if one does.
     pub fn find(&mut self, at: EventTime) -> Option<usize> {
         if self.windows.get(self.last).is_some_and(|w| w.contains(at)) {

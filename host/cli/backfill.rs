@@ -199,7 +199,7 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
 
 /// Puts what became of the datasets downstream behind the answer of the run that was named. The first failure is the answer's.
 fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Workshop) -> Result<Answer, Failure> {
-    let mut answer = named.unwrap_or_else(|failure| Answer { failure: Some(failure), ..Answer::new(String::new(), json!({})) });
+    let mut answer = named.unwrap_or_else(|failure| Answer::failed(failure, json!({})));
     let mut list = Vec::new();
     for Step { dataset, outcome: came } in steps {
         let mut object = match came {
@@ -215,16 +215,14 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
             }
             Outcome::Done(result) => {
                 // What was said of the datasets before is not lost if this one cannot be told.
-                let done = outcome(&dataset, Ok(*result), workshop)
-                    .unwrap_or_else(|f| Answer { failure: Some(f), ..Answer::new(String::new(), json!(null)) });
+                let done = outcome(&dataset, Ok(*result), workshop).unwrap_or_else(|f| Answer::failed(f, json!(null)));
                 answer.text += &format!("\n{dataset}:\n{}", done.text);
                 answer.failure = answer.failure.or(done.failure);
                 json!({ "outcome": "published", "run": done.json })
             }
             Outcome::Failed(e) => {
                 let said = e.to_string();
-                let failed =
-                    outcome(&dataset, Err(*e), workshop).unwrap_or_else(|f| Answer { failure: Some(f), ..Answer::new(String::new(), json!(null)) });
+                let failed = outcome(&dataset, Err(*e), workshop).unwrap_or_else(|f| Answer::failed(f, json!(null)));
                 answer.text += &format!("\n{dataset}: {said}.\n{}", failed.text);
                 answer.failure = answer.failure.or(failed.failure);
                 json!({ "outcome": "failed", "error": said, "run": failed.json })

@@ -27,6 +27,11 @@ impl Answer {
     pub fn new(text: String, json: Value) -> Answer {
         Answer { text, json, failure: None }
     }
+
+    /// Returns an answer that is a failure and nothing else.
+    pub fn failed(failure: Failure, json: Value) -> Answer {
+        Answer { failure: Some(failure), ..Answer::new(String::new(), json) }
+    }
 }
 
 /// Prints an answer and returns the exit code.

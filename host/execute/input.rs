@@ -276,7 +276,7 @@ impl<'s> Filtered<'s> {
         };
         let Some(filter) = self.job.filter else { return Ok(Some(batch)) };
         // First the window, then the filter: whether it fails on a row must not depend on which rows share its page.
-        let inside: BooleanArray = batch.times.values().iter().map(|at| Some(self.router.find(EventTime(*at)).is_some())).collect();
+        let inside = self.router.inside(&batch);
         let batch = if inside.true_count() == inside.len() { batch } else { batch.filter(&inside)? };
         Ok(Some(batch.filter(&filter.keep(&batch.columns)?)?))
     }
@@ -292,7 +292,7 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     let began = Instant::now();
     while let Some(batch) = filtered.next()? {
         // A page that is hardly of the task, as where one late record lies among others, is not held for its sake.
-        let inside: BooleanArray = batch.times.values().iter().map(|at| Some(router.find(EventTime(*at)).is_some())).collect();
+        let inside = router.inside(&batch);
         let batch = match inside.true_count() * 2 {
             0 => continue,
             twice if twice < inside.len() => batch.filter(&inside)?,

@@ -19,7 +19,7 @@ use crate::{
     time::EventTime,
     window::{Window, path_segment},
 };
-use arrow::array::{ArrayRef, BooleanArray, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, BooleanArray, BooleanBufferBuilder, Int64Array, RecordBatch};
 use std::{
     io::{self, BufReader, BufWriter, Read, Write},
     time::Instant,
@@ -105,13 +105,13 @@ struct Keys<'k> {
     /// The only part, if there is one.
     held: Vec<(KeyHash, Entry)>,
     /// What stays, bit by bit in the order of the files: at first the records without a key, all of which stay.
-    stay: Vec<u64>,
+    stay: BooleanBufferBuilder,
 }
 
 impl<'k> Keys<'k> {
     fn new(store: &'k Store, path: String, parts: u64) -> Keys<'k> {
         let files = (0..if parts > 1 { parts } else { 0 }).map(|_| None).collect();
-        Keys { store, path, files, held: Vec::new(), stay: Vec::new() }
+        Keys { store, path, files, held: Vec::new(), stay: BooleanBufferBuilder::new(0) }
     }
 
     fn file(&self, part: usize) -> String {
@@ -122,7 +122,8 @@ impl<'k> Keys<'k> {
     fn add(&mut self, key: Option<Option<KeyHash>>, entry: Entry) -> Result<(), Unplaced> {
         let Some(key) = key else { return Ok(()) };
         let Some(key) = key else {
-            set(&mut self.stay, entry.ordinal);
+            self.stay.resize(entry.ordinal as usize + 1);
+            self.stay.set_bit(entry.ordinal as usize, true);
             return Ok(());
         };
         if self.files.is_empty() {
@@ -130,9 +131,8 @@ impl<'k> Keys<'k> {
             return Ok(());
         }
         let part = key.part(self.files.len() as u64) as usize;
-        let path = self.file(part);
         if self.files[part].is_none() {
-            self.files[part] = Some(BufWriter::with_capacity(1 << 16, self.store.create(&path).map_err(DataFileError::Store)?));
+            self.files[part] = Some(BufWriter::with_capacity(1 << 16, self.store.create(&self.file(part)).map_err(DataFileError::Store)?));
         }
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..16].copy_from_slice(&key.to_bytes());
@@ -140,13 +140,13 @@ impl<'k> Keys<'k> {
             bytes[16 + i * 8..24 + i * 8].copy_from_slice(&number.to_le_bytes());
         }
         let written = self.files[part].as_mut().map_or(Ok(()), |file| file.write_all(&bytes));
-        written.map_err(|source| failed("write", self.store, &path, source))
+        written.map_err(|source| failed("write", self.store, &self.file(part), source))
     }
 
     /// Returns, bit by bit in the order of the files, which of `records` stay; removes the files.
-    fn survivors(mut self, rule: &Dedup, in_order: bool, records: u64, counts: &mut Counts) -> Result<Vec<u64>, Unplaced> {
-        let mut stay = std::mem::take(&mut self.stay);
-        stay.resize((records as usize).div_ceil(64), 0);
+    fn survivors(mut self, rule: &Dedup, in_order: bool, records: u64, counts: &mut Counts) -> Result<BooleanBufferBuilder, Unplaced> {
+        let mut stay = std::mem::replace(&mut self.stay, BooleanBufferBuilder::new(0));
+        stay.resize(records as usize);
         for part in 0..self.files.len().max(1) {
             let mut entries = std::mem::take(&mut self.held);
             if let Some(file) = self.files.get_mut(part).and_then(Option::take) {
@@ -162,19 +162,10 @@ impl<'k> Keys<'k> {
             let found = survivors(rule, &keys, |i| entries[i].1.payload);
             counts.duplicates += found.duplicates;
             counts.conflicts += found.conflicts;
-            entries.iter().enumerate().filter(|(i, _)| found.stays(*i)).for_each(|(_, (_, e))| set(&mut stay, e.ordinal));
+            entries.iter().enumerate().filter(|(i, _)| found.stays(*i)).for_each(|(_, (_, e))| stay.set_bit(e.ordinal as usize, true));
         }
         Ok(stay)
     }
-}
-
-/// Sets a bit, of as many as are needed.
-fn set(bits: &mut Vec<u64>, place: u64) {
-    let word = place as usize / 64;
-    if word >= bits.len() {
-        bits.resize(word + 1, 0);
-    }
-    bits[word] |= 1 << (place % 64);
 }
 
 fn failed(action: &'static str, store: &Store, path: &str, source: io::Error) -> Unplaced {
@@ -210,7 +201,7 @@ fn key_columns(job: &Job, layout: &Layout) -> Vec<Field> {
 struct Stream<'s> {
     filtered: Filtered<'s>,
     window: Window,
-    survivors: Option<Vec<u64>>,
+    survivors: Option<BooleanBufferBuilder>,
     ordinal: u64,
 }
 
@@ -231,7 +222,7 @@ impl Iterator for Stream<'_> {
                 }
                 let place = self.ordinal;
                 self.ordinal += 1;
-                Some(self.survivors.as_ref().is_none_or(|bits| bits[place as usize / 64] >> (place % 64) & 1 == 1))
+                Some(self.survivors.as_ref().is_none_or(|stay| stay.get_bit(place as usize)))
             })
             .collect();
         Some(streamed(&batch, &keep).map_err(Unplaced::from))
