@@ -6,14 +6,14 @@ use crate::{
     catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
-    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Recipe, Status, checksum_of},
+    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Status, UpstreamRecord, checksum_of},
     recover,
     schema::{Field, PARTITION},
     store::{Claim, Store, StoreError, spread, staging},
     time::{EventTime, IngestTime},
     window::{Window, path_segment},
 };
-use std::collections::{HashMap, hash_map::Entry};
+use std::collections::{HashMap, HashSet, hash_map::Entry};
 
 /// Why nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -389,10 +389,12 @@ fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId)
 struct Prior {
     record: PartitionRecord,
     files: Vec<LiveFile>,
+    /// What its rows were computed from, of other datasets: as long as they stand, it stays.
+    upstream: Vec<UpstreamRecord>,
 }
 
 /// Restores what was before `undone` in the partitions that its manifest names here, as a new snapshot and a run of its own.
-/// `new_run` gives the rollback's manifest once its partitions are known.
+/// `new_run` gives the rollback's manifest once its partitions are known, and what their rows were computed from.
 ///
 /// # Errors
 /// The run is not published, later runs have replaced its partitions (unless `force`), or what was before is gone.
@@ -404,14 +406,16 @@ pub fn rollback(
     undone: &Manifest,
     force: bool,
     now: IngestTime,
-    new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>) -> Result<(Manifest, Claim), PublishError>,
+    new_run: impl FnOnce(&mut Catalog, Vec<PartitionRecord>, Vec<UpstreamRecord>) -> Result<(Manifest, Claim), PublishError>,
 ) -> Result<Manifest, PublishError> {
     let Some(published) = undone.published_snapshot.filter(|_| undone.status == Status::Published) else {
         return Err(PublishError::Status { run: undone.run, status: undone.status.name(), wanted: "published" });
     };
     let before = SnapshotId(published.0 - 1);
     let (table, priors) = catalog.read(|v| priors(&v, undone, before, force))?;
-    let (mut manifest, claim) = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect())?;
+    let mut seen = HashSet::new();
+    let read = priors.iter().flat_map(|p| &p.upstream).filter(|u| seen.insert((&u.dataset, &u.partition, u.run))).cloned().collect();
+    let (mut manifest, claim) = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect(), read)?;
     let owner = manifest.run.to_string();
     let linked = link_files(store, catalog, &owner, &table, &priors, &mut manifest);
     let committed = linked.and_then(|links| {
@@ -454,7 +458,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let no_prior = |partition: &str, what: String| PublishError::NoPrior { run: undone.run, partition: partition.into(), what };
     let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
     let (mut priors, mut later) = (Vec::new(), Vec::new());
-    let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<Recipe>)> = HashMap::new();
+    let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<Manifest>)> = HashMap::new();
     for p in &undone.partitions {
         let stands = view.published_at(dataset, EventTime(p.start_us))?;
         match stands.as_ref() {
@@ -475,19 +479,20 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
             Some(s) => (Some(s.run), Some(s.rows as u64), Some(s.checksum)),
             None => (None, None, None),
         };
-        let mut files = Vec::new();
+        let (mut files, mut upstream) = (Vec::new(), Vec::new());
         if let Some(run) = p.prior_run {
             if let Entry::Vacant(v) = records.entry(run) {
                 let partitions = view.run_partitions(run)?.into_iter().map(|p| (p.partition.clone(), p)).collect();
-                let recipe = view.run(run)?.map(|r| r.manifest.recipe);
-                v.insert((partitions, recipe));
+                v.insert((partitions, view.run(run)?.map(|r| r.manifest)));
             }
-            let (old, recipe) = records
+            let (old, manifest) = records
                 .get(&run)
-                .and_then(|(partitions, recipe)| Some((partitions.get(&p.partition)?, recipe.as_ref())))
+                .and_then(|(partitions, manifest)| Some((partitions.get(&p.partition)?, manifest.as_ref())))
                 .ok_or_else(|| no_prior(&p.partition, format!("run {run} has no such partition")))?;
             (record.rows, record.bytes, record.checksum, record.files) = (old.rows, old.bytes, old.checksum, old.files.clone());
             record.quarantined = old.quarantined.clone();
+            let recipe = manifest.map(|m| &m.recipe);
+            upstream.extend(manifest.iter().flat_map(|m| &m.upstream).filter(|u| u.overlaps(p.start_us, p.end_us)).cloned());
             record.input_snapshot = old.input_snapshot.or(recipe.map(|r| r.input_snapshot));
             record.transform_digest = old.transform_digest.or(recipe.map(|r| r.transform_digest));
             record.settings_digest = old.settings_digest.or_else(|| recipe.map(|r| r.settings().digest()));
@@ -502,7 +507,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
                 return Err(no_prior(&p.partition, format!("its files at snapshot {before} have {rows} rows, recorded were {}", old.rows)));
             }
         }
-        priors.push(Prior { record, files });
+        priors.push(Prior { record, files, upstream });
     }
     if later.is_empty() || force { Ok((table, priors)) } else { Err(PublishError::Replaced { run: undone.run, later }) }
 }

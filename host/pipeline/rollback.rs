@@ -7,7 +7,7 @@ use crate::{
     catalog::{CatalogError, View},
     gc,
     id::RunId,
-    manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, UpstreamRecord, Write},
+    manifest::{Kind, Manifest, Mode, PartitionRecord, Recipe, Status, Write},
     publish::{self, PublishError},
     store::GATE,
     time::EventTime,
@@ -95,8 +95,7 @@ impl Workshop {
         // It computes nothing: how the undone run chose and wrote its rows is not its own.
         let recipe = Recipe { filter: None, write: Write::Overwrite, ..undone.recipe.clone() };
         let store = self.store.clone();
-        let upstream = self.catalog.read(|v| upstream_of_prior(&v, &undone.partitions))?;
-        let rolled = publish::rollback(&self.store, &mut self.catalog, undone, request.force, now, |catalog, partitions| {
+        let rolled = publish::rollback(&self.store, &mut self.catalog, undone, request.force, now, |catalog, partitions, upstream| {
             let _gate = store.lock(GATE)?;
             let manifest = catalog.record(|r| {
                 let base = r.view().latest()?;
@@ -203,22 +202,4 @@ fn hull(partitions: &[PartitionRecord]) -> Option<[String; 2]> {
     let (start, end) = (partitions.iter().map(|p| p.start_us).min()?, partitions.iter().map(|p| p.end_us).max()?);
     let (start, end) = Window::new(EventTime(start), EventTime(end)).ok()?.bounds_text();
     Some([start, end])
-}
-
-/// Returns what the rows that come back were computed from, of other datasets: as long as they stand, it stays.
-fn upstream_of_prior(view: &View, partitions: &[PartitionRecord]) -> Result<Vec<UpstreamRecord>, CatalogError> {
-    let mut runs: HashMap<RunId, Vec<UpstreamRecord>> = HashMap::new();
-    let (mut found, mut seen) = (Vec::new(), HashSet::new());
-    for (p, prior) in partitions.iter().filter_map(|p| Some((p, p.prior_run?))) {
-        let read = match runs.entry(prior) {
-            Entry::Occupied(o) => o.into_mut(),
-            Entry::Vacant(v) => v.insert(view.run(prior)?.map_or(Vec::new(), |row| row.manifest.upstream)),
-        };
-        for u in read.iter().filter(|u| u.overlaps(p.start_us, p.end_us)) {
-            if seen.insert((u.dataset.clone(), u.partition.clone(), u.run)) {
-                found.push(u.clone());
-            }
-        }
-    }
-    Ok(found)
 }
