@@ -6,7 +6,7 @@ use crate::{
     access::Approval,
     catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
-    config::{CheckKind, Dataset, Limits, Project, Source, TransformRef, nearest},
+    config::{CheckKind, Dataset, Limits, Project, TransformRef, nearest},
     datafile::Written,
     execute::{self, Grouping, Job, LeftOut, Progress, cut, execute, output_fields, read_lookup},
     id::{Digest, RunId, SnapshotId},
@@ -22,7 +22,7 @@ use crate::{
     schema::{DataType, Field, envelope},
     store::{Claim, GATE, Store, spread, staging},
     time::{EventTime, IngestTime},
-    transform::{CONTRACT, Descriptor, Transform},
+    transform::{CONTRACT, Descriptor, Input, Transform, TransformError},
     window::Window,
 };
 use std::{
@@ -578,9 +578,7 @@ pub(super) fn fresh_table(name: &str, output: &[Field]) -> Table {
 pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe, upstream: &[(String, Vec<Field>)]) -> Result<(), Error> {
     let refuse =
         |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
-    if recipe.key.is_empty() {
-        recipe.key = d.key.clone();
-    }
+    complete_key(recipe, d);
     for key in &recipe.key {
         if !d.output.iter().any(|f| f.name == *key) {
             let hint = nearest(key, d.output.iter().map(|f| f.name.as_str())).map(|n| format!("did you mean {n:?}?"));
@@ -588,8 +586,12 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
         }
     }
     modes::fit(d, recipe).map_err(|(p, h)| refuse(p, h))?;
+    let fit_source = |name: &str, input: &Input| {
+        let columns = project.source(name)?.raw_fields();
+        fit_input(Giver::Source(name), &columns, &input.name, &input.fields).map_err(|(p, h)| refuse(p, h))
+    };
     for source in &dataset.inputs {
-        fit_input(project.source(source)?, &d.inputs[0].name, &d.inputs[0].fields).map_err(|(p, h)| refuse(p, h))?;
+        fit_source(source, &d.inputs[0])?;
     }
     upstream::fit(upstream, recipe, d).map_err(|(p, h)| refuse(p, h))?;
     for input in &d.inputs[1..] {
@@ -599,7 +601,7 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
                 Some(format!("declare it: lookups = {{ {} = \"SOURCE\" }}", input.name)),
             ));
         };
-        fit_input(project.source(name)?, &input.name, &input.fields).map_err(|(p, h)| refuse(p, h))?;
+        fit_source(name, input)?;
     }
     if let Some(extra) = dataset.lookups.keys().find(|l| !d.inputs[1..].iter().any(|i| i.name == **l)) {
         return Err(refuse(
@@ -607,32 +609,56 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
             nearest(extra, d.inputs[1..].iter().map(|i| i.name.as_str())).map(|n| format!("did you mean {n:?}?")),
         ));
     }
+    complete_parameters(recipe, d).map_err(|e| refuse(e.to_string(), e.hint()))
+}
+
+/// Completes the key of a recipe: the transform's own, if none is declared.
+pub(super) fn complete_key(recipe: &mut Recipe, d: &Descriptor) {
+    if recipe.key.is_empty() {
+        recipe.key = d.key.clone();
+    }
+}
+
+/// Completes the parameters of a recipe by the transform's defaults, in the transform's order.
+pub(super) fn complete_parameters(recipe: &mut Recipe, d: &Descriptor) -> Result<(), TransformError> {
     let given: Vec<(String, String)> = recipe.parameters.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    recipe.parameters = d.parameters_with_defaults(&given).map_err(|e| refuse(e.to_string(), e.hint()))?.into_iter().collect();
+    recipe.parameters = d.parameters_with_defaults(&given)?.into_iter().collect();
     Ok(())
 }
 
-fn fit_input(source: &Source, input: &str, fields: &[Field]) -> Result<(), (String, Option<String>)> {
-    let columns = source.raw_fields();
+/// Who gives the columns of an input.
+#[derive(Clone, Copy)]
+pub(super) enum Giver<'g> {
+    Source(&'g str),
+    Dataset(&'g str),
+}
+
+/// Checks that columns are what an input of a transform asks for. The error is the problem, and the way out.
+pub(super) fn fit_input(giver: Giver, columns: &[Field], input: &str, fields: &[Field]) -> Result<(), (String, Option<String>)> {
+    let (who, declares) = match giver {
+        Giver::Source(name) => (format!("source {name}"), "declares"),
+        Giver::Dataset(name) => (format!("dataset {name}"), "gives"),
+    };
     for field in fields {
-        let place = format!("input {input:?} of the transform asks for {field}");
+        let place = format!("input {input:?} of the transform asks for {field}, and {who}");
         let Some(column) = columns.iter().find(|c| c.name == field.name) else {
-            let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str()))
-                .map(|n| format!("did you mean {n:?}? A column of another name is declared with aliases or from"));
-            return Err((format!("{place}, and source {} has no such column", source.name), hint));
+            let other = if matches!(giver, Giver::Source(_)) { " A column of another name is declared with aliases or from" } else { "" };
+            let hint = nearest(&field.name, columns.iter().map(|c| c.name.as_str())).map(|n| format!("did you mean {n:?}?{other}"));
+            return Err((format!("{place} has no such column"), hint));
         };
         let same = column.data_type == field.data_type || (column.data_type, field.data_type) == (DataType::Json, DataType::String);
         if !same {
-            return Err((format!("{place}, and source {} declares {}", source.name, column.data_type), None));
+            return Err((format!("{place} {declares} {}", column.data_type), None));
         }
         if column.nullable && !field.nullable {
-            return Err((
-                format!("{place}, and source {} lets it be null", source.name),
-                Some(format!(
+            let hint = match giver {
+                Giver::Source(_) => format!(
                     "declare {} with nullable = false (and a default, where old records lack it; `ingest --reparse` gives it to those that are landed)",
                     field.name
-                )),
-            ));
+                ),
+                Giver::Dataset(_) => "let the transform take it as nullable".into(),
+            };
+            return Err((format!("{place} lets it be null"), Some(hint)));
         }
     }
     Ok(())

@@ -2,7 +2,10 @@
 //! Never reads rows that are not pinned: a run reads the partitions, and checks the files, that its manifest names.
 //! `facts` asks it when it plans, `run` before it computes, `prove` and `diff` for what was computed before.
 
-use super::{Error, Workshop};
+use super::{
+    Error, Workshop,
+    run::{Giver, complete_key, complete_parameters, fit_input},
+};
 use crate::{
     catalog::{LiveFile, PartitionVersions},
     config::{Dataset, Project},
@@ -32,11 +35,8 @@ pub(super) fn inputs(project: &Project, dataset: &Dataset) -> Vec<UpstreamInput>
 pub(super) fn settings(project: &Project, dataset: &Dataset, d: &Descriptor, follows: bool) -> Option<Settings> {
     let mut recipe = Recipe::of(dataset, Digest([0; 32]), SnapshotId(0), 0, 0);
     (recipe.follows, recipe.upstream) = (follows, inputs(project, dataset));
-    if recipe.key.is_empty() {
-        recipe.key = d.key.clone();
-    }
-    let given: Vec<(String, String)> = recipe.parameters.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-    recipe.parameters = d.parameters_with_defaults(&given).ok()?.into_iter().collect();
+    complete_key(&mut recipe, d);
+    complete_parameters(&mut recipe, d).ok()?;
     Some(recipe.settings())
 }
 
@@ -55,20 +55,7 @@ pub(super) fn expected(recipe: &Recipe, upstream: &[UpstreamRecord], slots: &[cr
 /// Checks that the columns of the datasets before it are what a transform asks for.
 pub(super) fn fit(fields: &[(String, Vec<Field>)], recipe: &Recipe, d: &Descriptor) -> Result<(), (String, Option<String>)> {
     for (dataset, columns) in fields {
-        for field in &d.inputs[0].fields {
-            let place = format!("input {:?} of the transform asks for {field}", d.inputs[0].name);
-            let Some(column) = columns.iter().find(|c| c.name == field.name) else {
-                let hint = crate::config::nearest(&field.name, columns.iter().map(|c| c.name.as_str())).map(|n| format!("did you mean {n:?}?"));
-                return Err((format!("{place}, and dataset {dataset} has no such column"), hint));
-            };
-            let same = column.data_type == field.data_type || (column.data_type, field.data_type) == (DataType::Json, DataType::String);
-            if !same {
-                return Err((format!("{place}, and dataset {dataset} gives {}", column.data_type), None));
-            }
-            if column.nullable && !field.nullable {
-                return Err((format!("{place}, and dataset {dataset} lets it be null"), Some("let the transform take it as nullable".into())));
-            }
-        }
+        fit_input(Giver::Dataset(dataset), columns, &d.inputs[0].name, &d.inputs[0].fields)?;
         let time = recipe.upstream.iter().find(|u| u.dataset == *dataset).and_then(|u| u.time_column.as_ref());
         if let Some(time) = time.filter(|t| !columns.iter().any(|c| c.name == **t && c.data_type == DataType::Timestamp)) {
             return Err((format!("the time_column {time:?} of dataset {dataset} is no timestamp in its table"), None));
