@@ -6,7 +6,6 @@ mod bound;
 mod stale;
 
 pub use bound::{BoundError, BoundPlan, BoundRange, BoundWaiting, PLAN_VERSION, Standing};
-pub(crate) use stale::touched;
 pub use stale::{Staleness, Unready, stale, unready, unsettled};
 
 use crate::{

@@ -73,6 +73,11 @@ impl Window {
     pub fn contains(&self, at: EventTime) -> bool {
         self.start <= at && at < self.end
     }
+
+    /// Returns whether it has an instant in common with `other`.
+    pub fn overlaps(&self, other: Window) -> bool {
+        self.start < other.end && other.start < self.end
+    }
 }
 
 impl fmt::Display for Window {

@@ -480,6 +480,16 @@ fn a_repair_with_nothing_left_but_what_waits_goes_on_downstream() {
     assert_eq!(lab.rows("select customer_id, total from monthly order by 1"), ["A 32.00", "B 10.00"]);
 }
 
+/// The last partition of time has none after it.
+#[test]
+fn the_last_month_of_time_is_made_of_its_last_day() {
+    let (lab, mut book) = (lab(&months()), Book::default());
+    book.land(&lab, "1.jsonl", &[("e1", "2026-05-01T09:00:00Z", "A", 25), ("e2", "9999-12-31T23:00:00Z", "B", 10)]);
+    lab.go(RunRequest { dataset: "daily".into(), ..Lab::request(Kind::Backfill, Some(("9999-12-31", "9999-12-31"))) });
+    let run = lab.go(RunRequest { dataset: "monthly".into(), ..Lab::request(Kind::Backfill, Some(("9999-12", "9999-12"))) });
+    assert_eq!(run.manifest.unwrap().partitions[0].rows, 1);
+}
+
 /// A consumer asks the view: as long as one of the inputs was never published, it is complete to no time.
 #[test]
 fn a_dataset_without_one_of_its_inputs_is_open() {

@@ -11,7 +11,7 @@ use crate::{
     config::{Dataset, Project},
     id::{Digest, SnapshotId},
     manifest::{Recipe, Settings, UpstreamInput, UpstreamRecord, WriteMode},
-    plan::{Facts, Unready, records_by_partition, touched, unready},
+    plan::{Facts, Unready, records_by_partition, unready},
     raw::{Part, Published, RawInput},
     schema::{DataType, Field},
     time::{EventTime, format_us},
@@ -45,7 +45,7 @@ pub(super) fn expected(recipe: &Recipe, upstream: &[UpstreamRecord], slots: &[cr
     let mut rows = records_by_partition(recipe.calendar(), slots);
     for u in upstream {
         let Ok(window) = Window::new(EventTime(u.start_us), EventTime(u.end_us)) else { continue };
-        for partition in touched(recipe.calendar(), window) {
+        for partition in recipe.calendar().partitions(window) {
             *rows.entry(partition.start()).or_default() += u.rows as i64;
         }
     }
@@ -114,7 +114,7 @@ impl Workshop {
             for input in &recipe.upstream {
                 let Some(table) = v.table(&input.dataset, recipe.input_snapshot)? else { continue };
                 for u in v.partition_versions(&input.dataset)? {
-                    let Some(version) = u.at(recipe.input_snapshot).filter(|_| u.window.start() < hull.end() && hull.start() < u.window.end()) else {
+                    let Some(version) = u.at(recipe.input_snapshot).filter(|_| u.window.overlaps(hull)) else {
                         continue;
                     };
                     let Some(checksum) = version.checksum else { continue };

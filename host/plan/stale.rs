@@ -6,7 +6,7 @@ use crate::{
     catalog::{PartitionVersions, PublishedRow, QueueKind, QueueRow},
     id::{RunId, SnapshotId},
     time::EventTime,
-    window::{Calendar, Window},
+    window::Window,
 };
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -77,7 +77,7 @@ pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
     let declared = facts.declared.as_ref().map(|d| (d, d.digest()));
     let mut made_of: HashMap<EventTime, Vec<&PartitionVersions>> = HashMap::new();
     for u in &facts.upstream {
-        touched(facts.calendar, u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
+        facts.calendar.partitions(u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
     }
     let mut add = |p: &PublishedRow, why: Staleness| stale.entry(p.window.start()).or_default().push(why);
     for p in &facts.published {
@@ -127,21 +127,12 @@ fn upstream_changed(facts: &Facts, p: &PublishedRow, made_of: &[&PartitionVersio
     Some(Staleness::Upstream { dataset, partition, run: now.run, what, more: changed.count() })
 }
 
-fn overlap(a: Window, b: Window) -> bool {
-    a.start() < b.end() && b.start() < a.end()
-}
-
-/// Returns the partitions of `calendar` that a window touches.
-pub(crate) fn touched(calendar: Calendar, window: Window) -> impl Iterator<Item = Window> {
-    std::iter::successors(Some(calendar.at(window.start())), move |w| Some(calendar.next(w))).take_while(move |w| w.start() < window.end())
-}
-
 /// Returns the rows that partitions can be made of at the input snapshot, by their first instant; `None` where there were some, and are none any more.
 pub(super) fn upstream_rows(facts: &Facts) -> BTreeMap<EventTime, Option<i64>> {
     let mut rows: BTreeMap<EventTime, Option<i64>> = BTreeMap::new();
     for u in &facts.upstream {
         let Some(version) = u.at(facts.input_snapshot) else { continue };
-        for window in touched(facts.calendar, u.window) {
+        for window in facts.calendar.partitions(u.window) {
             let entry = rows.entry(window.start()).or_default();
             if version.checksum.is_some() {
                 *entry = Some(entry.unwrap_or(0) + version.rows);
@@ -175,7 +166,7 @@ const LINES_MAX: usize = 20;
 
 /// Returns in words what of the datasets before it is not as it should be, as far as it lies in the window.
 pub(super) fn unready_words(facts: &Facts, window: Option<Window>) -> Vec<String> {
-    let inside: Vec<&Unready> = facts.unready.iter().filter(|u| window.is_none_or(|w| overlap(w, u.window))).collect();
+    let inside: Vec<&Unready> = facts.unready.iter().filter(|u| window.is_none_or(|w| w.overlaps(u.window))).collect();
     let mut words: Vec<String> = inside.iter().take(LINES_MAX).map(|u| format!("{} {} is {}", u.dataset, u.partition, u.what)).collect();
     if inside.len() > LINES_MAX {
         words.push(format!("and {} more", inside.len() - LINES_MAX));
