@@ -2,6 +2,7 @@
 //! Never touches a data file. Every change of the lake, with all that belongs to it, is one transaction.
 //! Read by planning; written by ingest, publish and rollback.
 
+mod behind;
 mod copy;
 mod ducklake;
 mod health;

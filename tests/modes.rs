@@ -493,6 +493,12 @@ fn random_sequences_follow_the_model() {
             }
             assert_eq!(read(&lab), model(&target), "seed {seed}, step {step}");
             assert_eq!(lab.rows("select count(*) from restitch_partitions"), [published.len().to_string()], "seed {seed}, step {step}");
+            // `status` reads less than a plan, and comes to the same.
+            let mut workshop = lab.open();
+            let status = workshop.status(Some("daily")).unwrap().1.remove(0);
+            assert_eq!(status.buildable, workshop.plan(&Lab::request(Kind::Run, None)).unwrap().partition_count(), "seed {seed}, step {step}");
+            let dirty: Vec<&str> = status.partitions.iter().filter(|p| p.dirty).map(|p| p.published.partition.as_str()).collect();
+            assert_eq!(lab.rows("select partition from restitch_partitions where dirty = 1 order by 1"), dirty, "seed {seed}, step {step}");
         }
         for run in &runs {
             assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()), "seed {seed}, {}", run.run);

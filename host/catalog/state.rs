@@ -56,6 +56,21 @@ pub struct FileRow {
     pub header: Option<(String, u8)>,
 }
 
+/// What a source has landed, all together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Landed {
+    /// Files.
+    pub files: i64,
+    /// Records accepted.
+    pub records: i64,
+    /// Records rejected.
+    pub rejects: i64,
+    /// When the first file was landed.
+    pub first: Option<IngestTime>,
+    /// When the last one was.
+    pub last: Option<IngestTime>,
+}
+
 /// Why a partition has to be built again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum QueueKind {
@@ -185,8 +200,7 @@ pub struct RunRow {
 }
 
 pub(super) fn digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Digest> {
-    let text: String = r.get(i)?;
-    text.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
+    r.get_ref(i)?.as_str()?.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
 }
 
 pub(super) fn optional_digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<Digest>> {
@@ -265,22 +279,17 @@ impl View<'_> {
         Ok(reparsed)
     }
 
-    /// Returns the number of files and records that `source` has landed.
+    /// Returns what `source` has landed, all together.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn landed_totals(&self, source: &str) -> Result<(i64, i64, i64), CatalogError> {
-        let sql = "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(rejects), 0) FROM restitch_file WHERE source = ?1";
-        Ok(self.connection.query_row(sql, [source], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?)
-    }
-
-    /// Returns when `source` landed a file last.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn last_landed(&self, source: &str) -> Result<Option<IngestTime>, CatalogError> {
-        let sql = "SELECT max(ingested_us) FROM restitch_file WHERE source = ?1";
-        Ok(self.connection.query_row(sql, [source], |r| r.get::<_, Option<i64>>(0))?.map(IngestTime))
+    pub fn landed_totals(&self, source: &str) -> Result<Landed, CatalogError> {
+        let sql = "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(rejects), 0), min(ingested_us), max(ingested_us) FROM restitch_file WHERE source = ?1";
+        let landed = |r: &rusqlite::Row| {
+            let (first, last) = (r.get::<_, Option<i64>>(3)?.map(IngestTime), r.get::<_, Option<i64>>(4)?.map(IngestTime));
+            Ok(Landed { files: r.get(0)?, records: r.get(1)?, rejects: r.get(2)?, first, last })
+        };
+        Ok(self.connection.prepare_cached(sql)?.query_row([source], landed)?)
     }
 
     /// Returns the runs that say they are running.
@@ -302,10 +311,7 @@ impl View<'_> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut slots = Vec::new();
         for source in sources {
-            let rows = statement.query_map(params![source, at.0], |r| {
-                Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
-            })?;
-            for row in rows {
+            for row in statement.query_map(params![source, at.0], slot)? {
                 slots.push(row?);
             }
         }
@@ -570,6 +576,10 @@ impl View<'_> {
         let rows = statement.query_map([], |r| r.get(0))?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
+}
+
+pub(super) fn slot(r: &rusqlite::Row) -> rusqlite::Result<Slot> {
+    Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
 }
 
 pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
