@@ -525,6 +525,7 @@ fn remove_bytes(store: &Store, catalog: &mut Catalog) -> Result<u64, GcError> {
         // Twice is cheap: what the catalog refers to is never touched.
         if !catalog.read(|v| v.refers_to(&path))? {
             store.remove(&path)?;
+            store.remove_run_folder(&path);
         }
         gone.push((id, path));
     }

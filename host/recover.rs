@@ -94,6 +94,7 @@ pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usi
         }
         removed += store.exists(path) as usize;
         store.remove(path)?;
+        store.remove_run_folder(path);
     }
     catalog.record(|r| r.clear_intents(owner))?;
     Ok(removed)

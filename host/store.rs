@@ -1,7 +1,7 @@
 //! The door to files: durable writes, renames, links and locks inside one warehouse folder.
 //! Never knows what is in a file. A path handed to it is relative to the warehouse.
 
-use crate::id::Digest;
+use crate::id::{Digest, RunId};
 use sha2::{Digest as _, Sha256};
 pub use std::fs::File;
 use std::{
@@ -182,10 +182,7 @@ impl Store {
     pub fn create(&self, relative: &str) -> Result<File, StoreError> {
         self.faults.step();
         let path = self.path(relative);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
-        }
-        File::create_new(&path).at("create", &path)
+        in_folder(&path, || File::create_new(&path))?.at("create", &path)
     }
 
     /// Opens a file for reading.
@@ -270,10 +267,7 @@ impl Store {
     pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         self.faults.step();
         let (from, to) = (self.path(from), self.path(to));
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
-        }
-        match fs::rename(&from, &to) {
+        match in_folder(&to, || fs::rename(&from, &to))? {
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
                 copy_durably(&from, &to)?;
                 fs::remove_file(&from).at("remove", &from)
@@ -289,10 +283,7 @@ impl Store {
     pub fn link(&self, from: &str, to: &str) -> Result<(), StoreError> {
         self.faults.step();
         let (source, target) = (self.path(from), self.path(to));
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
-        }
-        match fs::hard_link(&source, &target) {
+        match in_folder(&target, || fs::hard_link(&source, &target))? {
             Ok(()) => Ok(()),
             Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(drop),
             Err(e) => Err(e).at("link", &source),
@@ -321,6 +312,14 @@ impl Store {
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove", &path),
             _ => Ok(()),
+        }
+    }
+
+    /// Removes the folder that a file of a run was in, if nothing is in it any more: only the run puts files there, and each of them once. What is in the way stays.
+    pub fn remove_run_folder(&self, relative: &str) {
+        let folder = Path::new(relative).parent().filter(|f| f.file_name().is_some_and(|name| name.to_str().is_some_and(is_run)));
+        if let Some(folder) = folder {
+            fs::remove_dir(self.root.join(folder)).ok();
         }
     }
 
@@ -446,6 +445,21 @@ impl Store {
         file.lock().at("lock", &path)?;
         Ok(Claim { _file: file })
     }
+}
+
+/// Makes something at a path; its folder is made when it turns out to be missing, and not looked for before each of many files.
+fn in_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> Result<io::Result<T>, StoreError> {
+    match (make(), path.parent()) {
+        (Err(e), Some(folder)) if e.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder).at("create the folder", folder)?;
+            Ok(make())
+        }
+        (made, _) => Ok(made),
+    }
+}
+
+fn is_run(name: &str) -> bool {
+    name.parse::<RunId>().is_ok_and(|run| run.to_string() == name)
 }
 
 /// Copies a file, so that the copy stays after a power cut once its folder is made durable.

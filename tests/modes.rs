@@ -94,7 +94,7 @@ fn a_merge_counts_what_became_of_each_row_and_leaves_the_rest() {
     assert_eq!(run.bases[0].checksum, p.prior_checksum.unwrap());
     // Not all records of the day were read, so the late ones still wait.
     assert_eq!(dirty(&lab), ["2026-05-01"]);
-    let file = || std::fs::read_dir(lab.path("warehouse/data/main/daily/_partition=2026-05-01")).unwrap().count();
+    let file = || std::fs::read_dir(lab.path("warehouse/data/main/daily")).unwrap().count();
     let before = file();
     let again = go(&lab, merge(DAY, feed));
     assert_eq!(counts(&again), [merged([0, 0, 2, 2], true)]);
@@ -119,7 +119,7 @@ fn a_merge_counts_what_became_of_each_row_and_leaves_the_rest() {
 #[test]
 fn damaged_published_rows_are_refused() {
     let lab = totals_lab();
-    let path = lab.path("warehouse/data/main/daily/_partition=2026-05-01/r1-0.parquet");
+    let path = lab.path("warehouse/data/main/daily/r1/2026-05-01-r1-0.parquet");
     let sound = std::fs::read(&path).unwrap();
     let flip = || {
         let mut bytes = sound.clone();
@@ -128,7 +128,7 @@ fn damaged_published_rows_are_refused() {
         std::fs::write(&path, bytes).unwrap();
     };
     flip();
-    let refused = |e: Error| matches!(e, Error::Input { .. }) && e.to_string().contains("r1-0.parquet");
+    let refused = |e: Error| matches!(e, Error::Input { .. }) && e.to_string().contains("r1/2026-05-01-r1-0.parquet");
     assert!(refused(lab.try_go(merge(DAY, None)).unwrap_err()));
     assert_eq!(lab.rows("select status from restitch_runs order by run"), ["published", "failed"]);
     std::fs::write(&path, &sound).unwrap();

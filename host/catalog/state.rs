@@ -2,7 +2,7 @@
 //! Never derives a state: open, closed, final and dirty are computed from these by planning and by the views.
 //! Reads stand on [`View`]; what writes them is in `write`.
 
-use super::{CatalogError, View};
+use super::{CatalogError, View, ducklake::list};
 use crate::{
     id::{Digest, RunId, SnapshotId},
     manifest::{CheckRecord, FileRecord, Manifest, Mode, PartitionRecord, Quarantined, Status},
@@ -354,9 +354,8 @@ impl View<'_> {
     pub fn published(&self, dataset: &str, span: Option<Window>) -> Result<Vec<PublishedRow>, CatalogError> {
         let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
         let sql =
-            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
-                   FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us";
-        let mut statement = self.connection.prepare_cached(sql)?;
+            format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us");
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params![dataset, from, to], published_row)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -366,10 +365,19 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn published_at(&self, dataset: &str, start: EventTime) -> Result<Option<PublishedRow>, CatalogError> {
-        let sql =
-            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
-                   FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2";
-        Ok(self.connection.prepare_cached(sql)?.query_row(params![dataset, start.0], published_row).optional()?)
+        let sql = format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2");
+        Ok(self.connection.prepare_cached(&sql)?.query_row(params![dataset, start.0], published_row).optional()?)
+    }
+
+    /// Returns those of the partitions that begin at these instants that are published, by their first instant: one query, however many there are.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn published_of(&self, dataset: &str, starts: impl Iterator<Item = EventTime>) -> Result<HashMap<EventTime, PublishedRow>, CatalogError> {
+        let sql = format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us IN (SELECT value FROM json_each(?2))");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(params![dataset, list(starts.map(|s| s.0))], published_row)?;
+        rows.map(|row| Ok(row.map(|p| (p.window.start(), p))?)).collect()
     }
 
     /// Returns the dataset as it was when it was first published.
@@ -612,6 +620,9 @@ fn header(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<(String, u8)>>
     let kept = r.get::<_, Option<String>>(i)?.zip(r.get::<_, Option<String>>(i + 1)?);
     Ok(kept.and_then(|(line, delimiter)| Some((line, delimiter.bytes().next()?))))
 }
+
+const PUBLISHED_COLUMNS: &str =
+    "start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest";
 
 fn published_row(r: &rusqlite::Row) -> rusqlite::Result<PublishedRow> {
     Ok(PublishedRow {
