@@ -55,7 +55,7 @@ use crate::{
     time::{Clock, EventTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
-    window::Window,
+    window::{Calendar, Window},
 };
 use std::{
     cell::OnceCell,
@@ -168,8 +168,17 @@ enum Extent {
     /// What decides on states: which partitions are not built, or have other records than they were computed from. A plan made of these has the
     /// partitions of a plan made of all, but counts no records and no partition that is up to date.
     Behind,
-    /// The slots of a window, and of the queue as for states: for a plan that is made already.
+    /// The slots of whole partitions, and of the queue as for states: for a plan that is made already, or of a window that is named.
     Inside(Window),
+}
+
+impl Extent {
+    /// Returns what a plan for a request needs. Only a backfill looks at no partition outside of its window.
+    fn of(request: &Request, calendar: Calendar) -> Extent {
+        let Some(window) = request.window.filter(|_| request.kind == Kind::Backfill) else { return Extent::Whole };
+        let (first, last) = (calendar.at(window.start()), calendar.at(EventTime(window.end().0 - 1)));
+        Window::new(first.start(), last.end()).map_or(Extent::Whole, Extent::Inside)
+    }
 }
 
 /// A raw table whose payload a query does not see.
@@ -446,8 +455,9 @@ impl Workshop {
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
         self.refuse_recut(&dataset)?;
-        let (facts, _) = self.facts(&dataset, row.digest, request.snapshot)?;
-        Ok(plan(&facts, &self.plan_request(request, &dataset)?)?)
+        let asked = self.plan_request(request, &dataset)?;
+        let (facts, _) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
+        Ok(plan(&facts, &asked)?)
     }
 
     /// The dataset as declared, with what the request overrides.

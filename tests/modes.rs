@@ -9,6 +9,7 @@ use restitch::{
     manifest::{Kind, Manifest, Mode, Status, WriteMode},
     pipeline::{Error, ErrorKind, RunRequest},
     plan::{BoundPlan, Reason},
+    time::{DAY_US, parse},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -435,6 +436,7 @@ type Orders = BTreeMap<usize, Order>;
 #[test]
 fn random_sequences_follow_the_model() {
     const DAYS: usize = 3;
+    let time = |text: &str| parse(text, chrono_tz::Tz::UTC).unwrap().0;
     for seed in [3, 77, 4242] {
         let mut random = Random(seed);
         let lab = rows_lab();
@@ -497,6 +499,14 @@ fn random_sequences_follow_the_model() {
             let mut workshop = lab.open();
             let status = workshop.status(Some("daily")).unwrap().1.remove(0);
             assert_eq!(status.buildable, workshop.plan(&Lab::request(Kind::Run, None)).unwrap().partition_count(), "seed {seed}, step {step}");
+            // So does the plan of a window that is named.
+            let (from, to) = (time(&format!("{}T00:00Z", names.0)), time(&format!("{}T00:00Z", names.1)) + DAY_US);
+            let planned = workshop.plan(&Lab::request(Kind::Backfill, Some(window))).unwrap();
+            let landed = format!("select coalesce(sum(records), 0) from restitch_slot where slot_us >= {from} and slot_us < {to}");
+            assert_eq!(lab.rows(&landed), [planned.records().to_string()], "seed {seed}, step {step}");
+            let late = planned.ranges.iter().filter(|r| r.reason == Reason::Dirty).map(|r| r.partitions).sum::<u64>();
+            let waits = format!("select count(*) from restitch_partitions where dirty = 1 and partition between '{}' and '{}'", names.0, names.1);
+            assert_eq!(lab.rows(&waits), [late.to_string()], "seed {seed}, step {step}");
             let dirty: Vec<&str> = status.partitions.iter().filter(|p| p.dirty).map(|p| p.published.partition.as_str()).collect();
             assert_eq!(lab.rows("select partition from restitch_partitions where dirty = 1 order by 1"), dirty, "seed {seed}, step {step}");
         }
