@@ -183,8 +183,8 @@ mod tests {
             let view = View { connection: &connection, data_path: "" };
             // Borders of days in a zone of the past cut slots.
             let offset = [0, 300_000_000][round % 2];
-            let rows: Vec<PublishedRow> =
-                (0..DAYS as i64).filter_map(|day| (random(3) > 0).then(|| published(day * DAY + offset, random(6) as i64))).collect();
+            let days: Vec<i64> = (0..DAYS as i64).filter(|_| random(3) > 0).collect();
+            let rows: Vec<PublishedRow> = days.into_iter().map(|day| published(day * DAY + offset, random(6) as i64)).collect();
             let (all, behind) = (view.slots(&sources, SnapshotId(5)).unwrap(), view.slots_behind(&sources, SnapshotId(5), &rows).unwrap());
             let settled = |at: i64, snapshot: SnapshotId| {
                 rows.iter().any(|p| p.window.start().0 <= at && at < p.window.end().0 && snapshot <= p.input_snapshot)
