@@ -246,10 +246,10 @@ fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &s
     let targets: Vec<String> = moves.iter().map(|(_, to)| format!("{folder}{to}")).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
     let moved = || {
-        let pairs: Vec<(&String, &String)> = moves.iter().map(|(from, _)| from).zip(&targets).collect();
+        let pairs: Vec<(&str, &str)> = moves.iter().map(|(from, _)| from.as_str()).zip(targets.iter().map(String::as_str)).collect();
         spread(&pairs, |(from, _)| store.sync(from))?;
         // Linked, not moved: whatever happens, a staged run still has its files.
-        spread(&pairs, |(from, to)| store.link(from, to))?;
+        store.link(&pairs)?;
         store.sync_entries(&targets)
     };
     moved().inspect_err(|_| {
@@ -315,13 +315,15 @@ pub fn moved(
         let files = view.files_of(table, at, partitions.iter().map(|(name, ..)| name.as_str()))?;
         Ok(files.into_iter().map(|(name, files)| (name, files.iter().map(|f| f.id).collect())).collect())
     };
-    let (then, live) = (ids(base)?, ids(now)?);
+    let live = ids(now)?;
+    // What is seen at one snapshot is the same twice.
+    let then = if base == now { None } else { Some(ids(base)?) };
     for (name, start, prior_run) in &partitions {
         let stands = stands.get(start);
         if stands.map(|s| s.run) != *prior_run {
             let by = stands.map_or("taken away".into(), |s| format!("published by {} (snapshot {})", s.run, s.published_snapshot));
             changes.push(format!("partition {name} was {by}"));
-        } else if then.get(name) != live.get(name) {
+        } else if then.as_ref().is_some_and(|then| then.get(name) != live.get(name)) {
             changes.push(format!("files of partition {name} were replaced by another tool"));
         }
     }
@@ -463,7 +465,8 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let (mut priors, mut later) = (Vec::new(), Vec::new());
     let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<Manifest>)> = HashMap::new();
     let standing = view.published_of(dataset, undone.partitions.iter().map(|p| EventTime(p.start_us)))?;
-    let mut earlier = view.files_of(&table, before, undone.partitions.iter().map(|p| p.partition.as_str()))?;
+    let stood = undone.partitions.iter().filter(|p| p.prior_run.is_some()).map(|p| p.partition.as_str());
+    let mut earlier = view.files_of(&table, before, stood)?;
     for p in &undone.partitions {
         let stands = standing.get(&EventTime(p.start_us));
         match stands {
@@ -547,7 +550,7 @@ fn link_files(
     }
     let targets: Vec<String> = links.iter().map(|(_, path)| format!("{}{path}", table.folder)).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
-    spread(&links.iter().zip(&targets).collect::<Vec<_>>(), |((file, _), to)| store.link(&file.path, to))?;
+    store.link(&links.iter().zip(&targets).map(|((file, _), to)| (file.path.as_str(), to.as_str())).collect::<Vec<_>>())?;
     store.sync_entries(&targets)?;
     manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
     Ok(links)

@@ -276,16 +276,27 @@ impl Store {
         }
     }
 
-    /// Gives the file `from` a second name, or copies it where the file system has no hard links.
+    /// Gives files second names, each pair from and to, or copies them where the file system has no hard links.
     ///
     /// # Errors
-    /// The file is gone, or the new name exists.
-    pub fn link(&self, from: &str, to: &str) -> Result<(), StoreError> {
+    /// A file is gone, or a new name exists.
+    pub fn link(&self, pairs: &[(&str, &str)]) -> Result<(), StoreError> {
+        let Some(((from, to), rest)) = pairs.split_first() else { return Ok(()) };
+        // A folder takes one new name at a time, and waits for no disk: side by side they would only be in each other's way. Copies do wait.
+        if self.link_one(from, to)? {
+            rest.iter().try_for_each(|(from, to)| self.link_one(from, to).map(drop))
+        } else {
+            spread(rest, |(from, to)| self.link_one(from, to)).map(drop)
+        }
+    }
+
+    /// Returns whether it is a link, and not a copy.
+    fn link_one(&self, from: &str, to: &str) -> Result<bool, StoreError> {
         self.faults.step();
         let (source, target) = (self.path(from), self.path(to));
         match in_folder(&target, || fs::hard_link(&source, &target))? {
-            Ok(()) => Ok(()),
-            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(drop),
+            Ok(()) => Ok(true),
+            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(|_| false),
             Err(e) => Err(e).at("link", &source),
         }
     }
@@ -315,10 +326,12 @@ impl Store {
         }
     }
 
-    /// Removes the folder that a file of a run was in, if nothing is in it any more: only the run puts files there, and each of them once. What is in the way stays.
-    pub fn remove_run_folder(&self, relative: &str) {
-        let folder = Path::new(relative).parent().filter(|f| f.file_name().is_some_and(|name| name.to_str().is_some_and(is_run)));
-        if let Some(folder) = folder {
+    /// Removes the folders that files of runs were in, where nothing is in them any more: only the run puts files there, and each of them once. What is in
+    /// the way stays.
+    pub fn remove_run_folders<'p>(&self, files: impl Iterator<Item = &'p str>) {
+        let is_run = |name: &str| name.parse::<RunId>().is_ok_and(|run| run.to_string() == name);
+        let folders: BTreeSet<&Path> = files.filter_map(|f| Path::new(f).parent()).collect();
+        for folder in folders.into_iter().filter(|f| f.file_name().and_then(|n| n.to_str()).is_some_and(is_run)) {
             fs::remove_dir(self.root.join(folder)).ok();
         }
     }
@@ -395,7 +408,9 @@ impl Store {
     pub fn digest(&self, relative: &str) -> Result<(Digest, u64), StoreError> {
         let path = self.path(relative);
         let mut file = File::open(&path).at("open", &path)?;
-        let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 18]);
+        let whole = file.metadata().at("look at", &path)?.len();
+        // One byte more than it has: a small file is read at once, and its end is seen with it.
+        let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; whole.saturating_add(1).min(1 << 18) as usize]);
         loop {
             let n = file.read(&mut buffer).at("read", &path)?;
             if n == 0 {
@@ -456,10 +471,6 @@ fn in_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> Result<io::Res
         }
         (made, _) => Ok(made),
     }
-}
-
-fn is_run(name: &str) -> bool {
-    name.parse::<RunId>().is_ok_and(|run| run.to_string() == name)
 }
 
 /// Copies a file, so that the copy stays after a power cut once its folder is made durable.

@@ -8,7 +8,10 @@ use crate::{
     schema::{DataType, Field},
 };
 use rusqlite::{OptionalExtension, Transaction, params};
-use std::{cmp::Ordering, collections::HashMap};
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+};
 
 /// Leaves out files that gc removed and whose rows stay for a while, for other tools (`restitch_hold`).
 pub(super) const THERE: &str = "NOT EXISTS (SELECT 1 FROM restitch_hold h WHERE h.data_file_id = f.data_file_id AND h.gone = 1)";
@@ -153,15 +156,18 @@ impl View<'_> {
         Ok(Some(Table { id, name: name.into(), folder: format!("{}{schema}{path}", self.data_path), columns, partition_id }))
     }
 
-    /// Returns whether a data file at that path of the warehouse is known, live or ended.
+    /// Returns those of these paths of the warehouse at which a data file is known, live or ended: one look at all files, however many there are.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn refers_to(&self, path: &str) -> Result<bool, CatalogError> {
+    pub fn referred(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let path = "?1 || 'main/' || t.path || f.path";
         let sql = format!(
-            "SELECT count(*) FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE ?1 || 'main/' || t.path || f.path = ?2 AND {THERE}"
+            "SELECT {path} FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE {path} IN (SELECT value FROM json_each(?2)) AND {THERE}"
         );
-        Ok(self.connection.query_row(&sql, params![self.data_path, path], |r| r.get::<_, i64>(0))? > 0)
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(params![self.data_path, list(paths.iter())], |r| r.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Returns the highest column id that `table` ever had.
@@ -215,6 +221,10 @@ impl View<'_> {
         partitions: impl Iterator<Item = &'p str>,
     ) -> Result<HashMap<String, Vec<LiveFile>>, CatalogError> {
         let mut files: HashMap<String, Vec<LiveFile>> = HashMap::new();
+        let mut partitions = partitions.peekable();
+        if partitions.peek().is_none() {
+            return Ok(files);
+        }
         for file in self.files_where(table, at, None, Some(&list(partitions)))? {
             files.entry(file.partition.clone().unwrap_or_default()).or_default().push(file);
         }

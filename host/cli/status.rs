@@ -46,11 +46,9 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     for d in &datasets {
         text += &format!("\n{}", dataset_text(d));
     }
-    if !cx.global.json {
-        return Ok(Answer::new(text, Value::Null));
-    }
-    let object =
-        json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() });
+    let object = cx.object(
+        || json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() }),
+    );
     Ok(Answer::new(text, object))
 }
 
