@@ -69,7 +69,7 @@ struct Global {
     /// Memory that a run may use, about
     #[arg(long, value_name = "SIZE", global = true, default_value = "1GiB", value_parser = size, hide_default_value = false)]
     memory: u64,
-    /// Tasks of a run at once [default: the number of cores]
+    /// Tasks of a run, and files of an ingest, at once [default: the number of cores]
     #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
     workers: Option<u64>,
 }

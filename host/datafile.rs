@@ -39,7 +39,7 @@ use parquet::{
 use sha2::{Digest as _, Sha256};
 use std::{
     cell::RefCell,
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     io::{self, Write},
     sync::{
         Arc,
@@ -120,6 +120,8 @@ pub struct Writer {
     body: Body,
     has_nan: Vec<bool>,
     nulls: Vec<i64>,
+    /// Of columns that come as dictionaries: their texts, of which each occurs.
+    texts: Vec<BTreeSet<String>>,
     rows: i64,
 }
 
@@ -163,7 +165,8 @@ impl Writer {
         let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
         let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
         let body = Body::Empty(Some(tee));
-        Ok(Writer { path, has_nan: vec![false; columns.len()], nulls: vec![0; columns.len()], columns, schema, body, rows: 0 })
+        let (has_nan, nulls, texts) = (vec![false; columns.len()], vec![0; columns.len()], vec![BTreeSet::new(); columns.len()]);
+        Ok(Writer { path, has_nan, nulls, texts, columns, schema, body, rows: 0 })
     }
 
     /// Returns the Parquet writer, begun with what the first batch tells of its columns.
@@ -180,7 +183,8 @@ impl Writer {
         }
     }
 
-    /// Appends rows; the columns are the table's, in order.
+    /// Appends rows; the columns are the table's, in order. A column of few texts may be a dictionary, each of whose values occurs in the
+    /// file: its bounds are theirs.
     ///
     /// # Errors
     /// The disk is full.
@@ -194,6 +198,11 @@ impl Writer {
         }
         for (nulls, array) in self.nulls.iter_mut().zip(batch.columns()) {
             *nulls += array.null_count() as i64;
+        }
+        for (texts, array) in self.texts.iter_mut().zip(batch.columns()) {
+            if let Some(few) = array.as_dictionary_opt::<Int32Type>() {
+                texts.extend(few.values().as_string::<i32>().iter().flatten().filter(|t| !texts.contains(*t)).map(str::to_owned).collect::<Vec<_>>());
+            }
         }
         self.rows += batch.num_rows() as i64;
         // Field metadata (ids) comes from the writer's schema, so only types are compared.
@@ -237,7 +246,11 @@ impl Writer {
             let bytes = groups.iter().map(|g| g.column(i).compressed_size()).sum();
             let known = name != envelope::PAYLOAD;
             let nulls = self.nulls[i];
-            let bound = |array: ArrayRef, greatest: bool| if known { bound_text(*data_type, &array, greatest) } else { None };
+            let texts = &self.texts[i];
+            let bound = |array: ArrayRef, greatest: bool| match if greatest { texts.last() } else { texts.first() } {
+                Some(text) => Some(text.clone()),
+                None => known.then(|| bound_text(*data_type, &array, greatest)).flatten(),
+            };
             let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
             stats.push(ColumnStats {
                 column_id: *column_id,
@@ -287,7 +300,11 @@ fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>, 
         .set_column_compression(ColumnPath::from(envelope::PAYLOAD_HASH), Compression::UNCOMPRESSED);
     for (i, (_, data_type, name)) in columns.iter().enumerate() {
         let path = || ColumnPath::from(vec![name.clone()]);
-        if first.is_some_and(|batch| is_mostly_distinct(*data_type, batch.column(i).as_ref())) {
+        let column = first.map(|batch| batch.column(i).as_ref());
+        if column.is_some_and(|c| c.as_dictionary_opt::<Int32Type>().is_some()) {
+            // The bounds of the file are known without a look at every value.
+            properties = properties.set_column_statistics_enabled(path(), EnabledStatistics::None);
+        } else if column.is_some_and(|c| is_mostly_distinct(*data_type, c)) {
             // A dictionary would be looked up for every value, and thrown away when it is full.
             properties = properties.set_column_dictionary_enabled(path(), false);
             if matches!(data_type, DataType::Int64 | DataType::Timestamp) && name != envelope::PAYLOAD_HASH {

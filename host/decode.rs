@@ -5,6 +5,7 @@
 mod again;
 mod column;
 mod csv;
+mod identity;
 mod json;
 mod lines;
 mod number;
@@ -13,8 +14,9 @@ mod parquet;
 mod value;
 
 pub use again::{CsvHeader, Redecoder};
+pub use identity::{FileIdentity, Identified, identify};
 pub use lines::{read_lines, write_line, write_lines, write_value};
-pub use open::{Compression, FileIdentity, identify};
+pub use open::Compression;
 
 use crate::{
     config::{Format, Source, SourceColumn},
@@ -25,6 +27,7 @@ use arrow::array::{ArrayRef, BinaryArray, StringArray};
 use column::{Column, Scalar, Strings, Values, write_hex};
 use open::Opened;
 use std::{io, path::Path, path::PathBuf};
+use twox_hash::XxHash64;
 use value::{Rule, Value, append};
 
 /// Bounds on what is held in memory at once.
@@ -45,8 +48,8 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            chunk_rows_max: 65_536,
-            chunk_bytes_max: 16 << 20,
+            chunk_rows_max: 16_384,
+            chunk_bytes_max: 4 << 20,
             record_bytes_max: 64 << 20,
             reject_bytes_max: 64 << 10,
             read_bytes: open::BUFFER_BYTES,
@@ -63,8 +66,7 @@ pub struct Chunk {
     pub event_times: Vec<i64>,
     /// Line (JSON Lines, CSV) or row (Parquet), from 1.
     pub offsets: Vec<i64>,
-    /// The first 8 bytes of the SHA-256 of the payload, little-endian. For Parquet, of the row as it
-    /// lands: its declared columns in order, each as [`decode`] says.
+    /// XXH64 of the payload. For Parquet, of the row as it lands: its declared columns in order, each as [`decode`] says.
     pub payload_hashes: Vec<i64>,
     /// The bytes of the record as they stand in the unpacked file, without the line end; null for Parquet.
     pub payloads: BinaryArray,
@@ -343,19 +345,19 @@ impl Batch {
 
     fn accept(&mut self, offset: i64) {
         let Some(Scalar::I64(event_time)) = self.columns[self.event_time].last() else { unreachable!("BUG: a record without its event time") };
-        let digest = Digest::of(&self.payloads.data[self.payloads.start()..]);
+        let payload = &self.payloads.data[self.payloads.start()..];
         match self.record_id {
             Some(i) => {
                 let column = &self.columns[i];
                 let Some(id) = column.last() else { unreachable!("BUG: a record without its id") };
                 id.write_text(column.rule.data_type, &mut self.record_ids.data);
             }
-            None => write_hex(&digest.0, &mut self.record_ids.data),
+            None => write_hex(&Digest::of(payload).0, &mut self.record_ids.data),
         }
+        self.payload_hashes.push(hash_of(payload));
         self.record_ids.close();
         self.event_times.push(event_time);
         self.offsets.push(offset);
-        self.payload_hashes.push(hash_of(&digest));
         self.payloads.close();
         self.summary.records += 1;
     }
@@ -407,9 +409,9 @@ impl Batch {
     }
 }
 
-fn hash_of(digest: &Digest) -> i64 {
-    let [a, b, c, d, e, f, g, h, ..] = digest.0;
-    i64::from_le_bytes([a, b, c, d, e, f, g, h])
+/// What tells two payloads of one id apart.
+fn hash_of(payload: &[u8]) -> i64 {
+    XxHash64::oneshot(0, payload) as i64
 }
 
 #[cfg(test)]

@@ -3,15 +3,16 @@
 //! The first verb of the main path; `plan` finds what it brought.
 
 mod classify;
+mod flow;
 mod land;
 
 pub use classify::FileCounts;
 
 use crate::{
-    catalog::{Catalog, CatalogError, Commit, FileRow, QueueRow, StateWrite, Table, TableColumn, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Commit, FileRow, IdEntry, NewIds, QueueRow, StateWrite, Table, TableColumn, View, WatermarkRow},
     config::{Format, MaxRejects, Project, Source},
     datafile::{DataFileError, Written},
-    decode::{self, DecodeError, FileIdentity, Reject, Unknown},
+    decode::{self, Chunk, DecodeError, FileIdentity, Identified, Reject, Summary, Unknown},
     id::SnapshotId,
     schema::{Field, envelope},
     store::{GATE, Store, StoreError, spread, staging},
@@ -20,11 +21,9 @@ use crate::{
     window::{Calendar, Grain},
 };
 use classify::{Classified, Classifier, Target};
+use flow::{Piece, Writers};
 use land::{Buffer, RawShape, RejectWriter};
-use std::{
-    path::{Path, PathBuf},
-    sync::mpsc,
-};
+use std::{path::PathBuf, sync::Arc};
 
 /// Why nothing was landed.
 #[derive(Debug, thiserror::Error)]
@@ -132,6 +131,8 @@ pub struct Ingested {
     pub queued: Vec<QueueRow>,
     /// What could not be done after landing, and is done before the next plan.
     pub note: Option<String>,
+    /// The ids of what was landed, if they were asked for and are not too many.
+    pub ids: Option<NewIds>,
 }
 
 /// What became of one file.
@@ -179,6 +180,10 @@ pub struct Request<'r> {
     pub operator: &'r str,
     /// The clock.
     pub clock: Clock,
+    /// Files that are decoded at once, and files that are written at once.
+    pub workers: usize,
+    /// How many ids are kept for the index of ids. If there are more, none is kept.
+    pub ids_max: usize,
 }
 
 /// Rejects that are kept for the report.
@@ -219,17 +224,21 @@ pub fn ingest(
     landed.map(|()| report)
 }
 
+/// A file that is to be landed: its place in the report, and what it was seen as.
+type NewFile = (usize, Identified);
+
 /// Hashes the files, and sets aside those whose content is landed.
-fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result<(Ingested, Vec<(usize, FileIdentity)>), IngestError> {
-    let mut new: Vec<(usize, FileIdentity)> = Vec::new();
+fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result<(Ingested, Vec<NewFile>), IngestError> {
+    let mut new: Vec<NewFile> = Vec::new();
     let mut files = Vec::new();
-    for (i, path) in request.files.iter().enumerate() {
-        let identity = decode::identify(path)?;
-        let landed = catalog.read(|v| v.landed(&source.name, identity.content_digest))?.map(|f| f.path);
-        let twice = || new.iter().find(|(_, id)| id.content_digest == identity.content_digest).map(|(j, _)| request.files[*j].display().to_string());
+    for (i, (path, found)) in request.files.iter().zip(flow::each(request.files, request.workers, &|path| decode::identify(path))).enumerate() {
+        let found = found?;
+        let content = found.identity.content_digest;
+        let landed = catalog.read(|v| v.landed(&source.name, content))?.map(|f| f.path);
+        let twice = || new.iter().find(|(_, other)| other.identity.content_digest == content).map(|(j, _)| request.files[*j].display().to_string());
         let already = landed.or_else(twice);
         if already.is_none() {
-            new.push((i, identity));
+            new.push((i, found));
         }
         let (counts, path) = (FileCounts::default(), path.clone());
         files.push(IngestedFile {
@@ -254,6 +263,7 @@ fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result
         watermark: (watermark, watermark),
         queued: Vec::new(),
         note: None,
+        ids: None,
     };
     Ok((report, new))
 }
@@ -272,6 +282,7 @@ struct Ready {
     rejects: (Table, Option<Written>),
     files: Vec<FileRow>,
     classifier: Classifier,
+    ids: Option<Vec<Vec<IdEntry>>>,
 }
 
 impl Landing<'_> {
@@ -280,7 +291,7 @@ impl Landing<'_> {
         catalog: &mut Catalog,
         project: &Project,
         report: &mut Ingested,
-        new: &[(usize, FileIdentity)],
+        new: &[NewFile],
         progress: &dyn Progress,
     ) -> Result<(), IngestError> {
         let (raw, rejects) = catalog.read(|v| {
@@ -293,7 +304,8 @@ impl Landing<'_> {
         let before = report.watermark.0;
         let (own, targets) = catalog.read(|v| targets(&v, project, self.source, self.now))?;
         let classifier = Classifier::new(self.source.policy, self.now, own, targets);
-        let ready = self.decode_all(raw, rejects, classifier, report, new, progress)?;
+        let mut ready = self.decode_all(raw, rejects, classifier, report, new, progress)?;
+        let ids = ready.ids.take();
         let mut snapshot = SnapshotId(0);
         let moved = self.move_files(catalog, &ready)?;
         let message = format!("ingest {} file(s) into {}", new.len(), self.source.name);
@@ -312,6 +324,7 @@ impl Landing<'_> {
             }
         }
         report.snapshot = Some(snapshot);
+        report.ids = ids.map(|entries| NewIds { snapshot, entries });
         report.watermark.1 = watermark;
         report.queued = outcome;
         Ok(())
@@ -323,44 +336,48 @@ impl Landing<'_> {
         rejects: Table,
         mut classifier: Classifier,
         report: &mut Ingested,
-        new: &[(usize, FileIdentity)],
+        new: &[NewFile],
         progress: &dyn Progress,
     ) -> Result<Ready, IngestError> {
         let folder = staging(self.owner);
         let declared: Vec<String> = self.source.columns.iter().map(|c| c.name.clone()).collect();
-        let shape = RawShape::new(raw, &declared, self.source.keep_payload);
-        let mut reject_writer = RejectWriter::new(self.store, &folder, rejects, self.source.keep_payload);
-        let total: u64 = new.iter().map(|(_, id)| id.size).sum();
-        let mut files = Vec::new();
-        let written = std::thread::scope(|scope| {
-            let (sender, receiver) = mpsc::sync_channel::<Buffer>(0);
-            let writer = scope.spawn(|| land::write_buffers(self.store, &folder, &shape.table, receiver));
-            let mut state =
-                Decoding { landing: self, shape: &shape, sender: Some(sender), buffer: Buffer::default(), seq: 0, read: (0, 0), first: Vec::new() };
+        let shape = RawShape::new(raw, &declared, self.source.keep_payload, self.now);
+        let rejects = RejectWriter::new(self.store, &folder, rejects, self.source.keep_payload);
+        let paths: Vec<PathBuf> = new.iter().map(|(i, _)| report.files[*i].path.clone()).collect();
+        let (files, workers) = (paths.iter().map(PathBuf::as_path).collect::<Vec<_>>(), self.request.workers);
+        let total: u64 = new.iter().map(|(_, found)| found.identity.size).sum();
+        let (written, rejects, ids) = std::thread::scope(|scope| {
+            let writers = Writers::start(scope, self.store, &folder, &shape, workers);
+            let (buffer, name) = (Buffer::default(), Arc::from(""));
+            let ids = (self.request.ids_max > 0).then(Vec::new);
+            let mut state = Landed { landing: self, writers, buffer, rejects, ids, name, seq: 0, read: (0, 0), first: Vec::new() };
             let mut done = 0;
-            let mut decoded = Ok(());
-            for (i, identity) in new {
-                let file = &mut report.files[*i];
-                decoded = state.file(file, &mut classifier, &mut reject_writer, &mut |bytes| progress.bytes(done + bytes, total));
-                done += identity.size;
-                if decoded.is_err() {
-                    break;
+            let job = flow::Job { source: self.source, files: &files, workers, ids: self.request.ids_max > 0 };
+            flow::decode_all(&job, &mut |i, piece| {
+                let (place, Identified { identity, .. }) = new[i];
+                let file = &mut report.files[place];
+                match piece {
+                    Piece::Chunk(chunk, ids) => {
+                        progress.bytes(done + chunk.bytes_read, total);
+                        state.keep(ids);
+                        state.take(*chunk, file, &mut classifier)
+                    }
+                    Piece::End(summary) => {
+                        done += identity.size;
+                        state.end_file(*summary, file, &mut classifier);
+                        Ok(())
+                    }
                 }
-                files.push(file_row(file, identity));
-            }
-            let decoded = decoded.and_then(|()| state.end());
-            // Closing the channel ends the writer, whose own error is the better one.
-            drop(state);
-            let written = writer.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-            decoded.map(|()| written)
+            })?;
+            state.end()
         })?;
-        for (i, identity) in new {
-            if decode::identify(&report.files[*i].path)? != *identity {
+        for (i, found) in new {
+            if !found.is_unchanged(&report.files[*i].path)? {
                 return Err(IngestError::Changed { file: report.files[*i].path.clone() });
             }
         }
-        let rejects = reject_writer.finish()?;
-        Ok(Ready { raw: (shape.table, written), rejects, files, classifier })
+        let files = new.iter().map(|(i, found)| file_row(&report.files[*i], &found.identity)).collect();
+        Ok(Ready { raw: (shape.table, written), rejects, files, classifier, ids })
     }
 
     /// Makes the files durable and moves them to where the catalog will say they are.
@@ -438,56 +455,65 @@ pub(crate) fn move_into_place<E: From<CatalogError> + From<StoreError>>(
     Ok(())
 }
 
-/// The decoding of one file after the other.
-struct Decoding<'d> {
-    landing: &'d Landing<'d>,
-    shape: &'d RawShape,
-    sender: Option<mpsc::SyncSender<Buffer>>,
+type All = (Vec<Written>, (Table, Option<Written>), Option<Vec<Vec<IdEntry>>>);
+
+/// The records of all files, taken one file after the other.
+struct Landed<'l, 'scope> {
+    landing: &'l Landing<'l>,
+    writers: Writers<'scope>,
     buffer: Buffer,
+    rejects: RejectWriter<'l>,
+    /// Of all records so far, unless nobody wants them or they are too many.
+    ids: Option<Vec<Vec<IdEntry>>>,
+    /// The file's path as its records carry it.
+    name: Arc<str>,
     seq: i64,
     read: (u64, u64),
     first: Vec<String>,
 }
 
-impl Decoding<'_> {
-    fn file(
-        &mut self,
-        file: &mut IngestedFile,
-        classifier: &mut Classifier,
-        rejects: &mut RejectWriter,
-        progress: &mut dyn FnMut(u64),
-    ) -> Result<(), IngestError> {
+impl Landed<'_, '_> {
+    fn take(&mut self, chunk: Chunk, file: &mut IngestedFile, classifier: &mut Classifier) -> Result<(), IngestError> {
         let name = file.path.display().to_string();
-        let path = file.path.clone();
-        let summary = decode::decode::<IngestError>(self.landing.source, &path, &decode::Options::default(), &mut |chunk| {
-            progress(chunk.bytes_read);
-            self.read.0 += chunk.offsets.len() as u64 + chunk.rejects.len() as u64;
-            self.rejected(&name, &path, &chunk.rejects, file)?;
-            rejects.write(&chunk.rejects, &name, self.landing.now)?;
-            if chunk.offsets.is_empty() {
-                return Ok(());
-            }
-            let flags = chunk.event_times.iter().map(|t| classifier.record(EventTime(*t))).collect();
-            let batch = self.shape.batch(&chunk, flags, &name, self.landing.now, self.seq)?;
-            self.seq += batch.num_rows() as i64;
-            self.buffer.push(batch, &chunk.event_times);
-            if self.buffer.is_full() { self.send() } else { Ok(()) }
-        })?;
-        file.counts = classifier.end_file(&name);
+        if *self.name != *name {
+            self.name = name.into();
+        }
+        self.read.0 += chunk.offsets.len() as u64 + chunk.rejects.len() as u64;
+        self.rejected(&chunk.rejects, file)?;
+        self.rejects.write(&chunk.rejects, &self.name, self.landing.now)?;
+        if chunk.offsets.is_empty() {
+            return Ok(());
+        }
+        let flags: Vec<i32> = chunk.event_times.iter().map(|t| classifier.record(EventTime(*t))).collect();
+        let first_seq = self.seq;
+        self.seq += flags.len() as i64;
+        self.buffer.push(chunk, flags, &self.name, first_seq);
+        if self.buffer.is_full() { self.writers.write(std::mem::take(&mut self.buffer)) } else { Ok(()) }
+    }
+
+    fn keep(&mut self, ids: Vec<IdEntry>) {
+        let max = self.landing.request.ids_max as u64;
+        self.ids = self.ids.take().filter(|_| self.read.0 + ids.len() as u64 <= max);
+        if let Some(all) = &mut self.ids {
+            all.push(ids);
+        }
+    }
+
+    fn end_file(&mut self, summary: Summary, file: &mut IngestedFile, classifier: &mut Classifier) {
+        file.counts = classifier.end_file(&file.path.display().to_string());
         (file.records, file.rejects, file.cut_at) = (summary.records, summary.rejects, summary.cut_at);
         (file.open_ended, file.unknown) = (summary.open_ended, summary.unknown);
         file.header = summary.header;
-        Ok(())
     }
 
-    fn rejected(&mut self, name: &str, _path: &Path, rejects: &[Reject], file: &mut IngestedFile) -> Result<(), IngestError> {
+    fn rejected(&mut self, rejects: &[Reject], file: &mut IngestedFile) -> Result<(), IngestError> {
         self.read.1 += rejects.len() as u64;
         for reject in rejects {
             if file.first_rejects.len() < SHOWN {
                 file.first_rejects.push(Reject { payload: None, ..reject.clone() });
             }
             if self.first.len() < SHOWN {
-                self.first.push(format!("{name}:{}: {}", reject.offset, reject.reason));
+                self.first.push(format!("{}:{}: {}", self.name, reject.offset, reject.reason));
             }
         }
         match self.limit() {
@@ -509,22 +535,13 @@ impl Decoding<'_> {
         Err(IngestError::TooManyRejects { rejected, read, limit, first: self.first.clone() })
     }
 
-    fn send(&mut self) -> Result<(), IngestError> {
-        let buffer = std::mem::take(&mut self.buffer);
-        // A closed channel means that the writer failed; its error is reported when it is joined.
-        if let Some(sender) = &self.sender {
-            sender.send(buffer).ok();
-        }
-        Ok(())
-    }
-
-    fn end(&mut self) -> Result<(), IngestError> {
+    /// Returns the raw files, the table and the file of rejects, and the ids.
+    fn end(mut self) -> Result<All, IngestError> {
         self.refuse(self.limit())?;
         if !self.buffer.is_empty() {
-            self.send()?;
+            self.writers.write(std::mem::take(&mut self.buffer))?;
         }
-        self.sender = None;
-        Ok(())
+        Ok((self.writers.finish()?, self.rejects.finish()?, self.ids))
     }
 }
 

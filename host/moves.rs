@@ -3,7 +3,7 @@
 //! After an ingest and before a plan `pipeline` brings it up to date; `execute` leaves out what counts elsewhere.
 
 use crate::{
-    catalog::{Catalog, CatalogError, IdIndex, MovedRow, OPEN, QueueKind, QueueRow, SLOT_US, View},
+    catalog::{Catalog, CatalogError, IdIndex, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, View, id_hash, id_slot},
     config::{Dataset, Keep, Project, Source},
     datafile::DataFileError,
     dedup::Arrival,
@@ -16,11 +16,7 @@ use crate::{
     window::Window,
 };
 use arrow::array::AsArray;
-use siphasher::sip::SipHasher13;
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    hash::Hasher,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// Why moves could not be found.
 #[derive(Debug, thiserror::Error)]
@@ -49,13 +45,14 @@ pub fn follows(project: &Project, dataset: &Dataset) -> bool {
 }
 
 /// Finds what moved in the records of `source` that came since it was last asked, and queues the partitions that lost a record, of
-/// every declared dataset that follows it. An id is one of its source: two feeds may well number alike. Returns what it queued.
+/// every declared dataset that follows it. An id is one of its source: two feeds may well number alike. What an ingest saw of its ids is
+/// not read again, if nothing else came. Returns what it queued.
 ///
 /// # Errors
 /// [`MovesError`].
 /// # After a crash
 /// The next call does it again; what was written stays written once.
-pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source: &str) -> Result<Vec<QueueRow>, MovesError> {
+pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source: &str, seen: Option<NewIds>) -> Result<Vec<QueueRow>, MovesError> {
     let followers: Vec<&Dataset> = project.datasets_of(source).filter(|d| follows(project, d)).collect();
     let behind = |v: &View| -> Result<Option<(SnapshotId, SnapshotId)>, CatalogError> {
         let Some(last) = v.last_landing(source)? else { return Ok(None) };
@@ -79,10 +76,10 @@ pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source:
         })?;
         if let Some(input) = input {
             let search = Search { source, input: &input, upto, last };
-            match index_new(store, catalog, &search) {
+            match index_new(store, catalog, &search, seen) {
                 Err(MovesError::Catalog(e)) if e.is_damage() => {
                     IdIndex::remove(store)?;
-                    index_new(store, catalog, &search)?;
+                    index_new(store, catalog, &search, None)?;
                 }
                 done => done?,
             }
@@ -101,7 +98,7 @@ struct Search<'s> {
     last: SnapshotId,
 }
 
-fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<(), MovesError> {
+fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option<NewIds>) -> Result<(), MovesError> {
     let Search { source, input, upto, last } = *search;
     let mut index = IdIndex::open(store)?;
     let mut begun = index.begin(source)?;
@@ -112,12 +109,22 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search) -> Result<()
     let mut candidates: HashMap<u64, Vec<i32>> = HashMap::new();
     let mut chunk: Vec<(u64, i32)> = Vec::new();
     let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
-    let fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
+    let mut fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
+    let by = |seen: &NewIds| fresh.files.iter().all(|f| f.begin == seen.snapshot && f.partial_max.is_none());
+    if let Some(seen) = seen.filter(by) {
+        fresh.files.clear();
+        for piece in seen.entries {
+            chunk.extend(piece);
+            if chunk.len() >= CHUNK {
+                begun.add(&mut chunk, &mut candidates)?;
+            }
+        }
+    }
     for batch in fresh.scan(store, &[id_field()], Vec::new()) {
         let batch = batch?;
         let ids = batch.columns.column(0).as_string::<i32>();
         let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > begun.upto.0);
-        chunk.extend(rows.map(|row| (hash(ids.value(row)), slot_of(batch.times.value(row)))));
+        chunk.extend(rows.map(|row| (id_hash(ids.value(row)), id_slot(batch.times.value(row)))));
         if chunk.len() >= CHUNK {
             begun.add(&mut chunk, &mut candidates)?;
         }
@@ -158,17 +165,6 @@ fn id_field() -> Field {
     Field::new(envelope::RECORD_ID, DataType::String, false)
 }
 
-/// A collision costs a look at the rows, no more: the ids themselves are compared.
-fn hash(id: &str) -> u64 {
-    let mut hasher = SipHasher13::new();
-    hasher.write(id.as_bytes());
-    hasher.finish()
-}
-
-fn slot_of(at: i64) -> i32 {
-    at.div_euclid(SLOT_US) as i32
-}
-
 /// Where the records of ids stand: by event time and ingest.
 type Stands = BTreeMap<String, BTreeMap<(EventTime, SnapshotId), MovedRow>>;
 
@@ -195,13 +191,13 @@ fn verify(store: &Store, input: &RawInput, candidates: &HashMap<u64, Vec<i32>>) 
         let batch = batch?;
         let column = batch.columns.column(0).as_string::<i32>();
         for row in 0..batch.times.len() {
-            if candidates.contains_key(&hash(column.value(row))) {
+            if candidates.contains_key(&id_hash(column.value(row))) {
                 note(&mut ids, &batch, row);
             }
         }
     }
     let several = |rows: &BTreeMap<(EventTime, SnapshotId), MovedRow>| {
-        let slot = |r: Option<&(EventTime, SnapshotId)>| r.map(|(at, _)| slot_of(at.0));
+        let slot = |r: Option<&(EventTime, SnapshotId)>| r.map(|(at, _)| id_slot(at.0));
         slot(rows.keys().next()) != slot(rows.keys().next_back())
     };
     Ok(ids.into_iter().filter(|(_, rows)| several(rows)).map(|(id, rows)| (id, rows.into_values().collect())).collect())

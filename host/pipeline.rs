@@ -38,7 +38,7 @@ pub use why::Why;
 
 use crate::{
     access,
-    catalog::{Catalog, CatalogError, Dropped, Landed, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Dropped, IdEntry, Landed, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
     config::{ConfigError, Dataset, Limits, MaxRejects, Project, Source, TransformRef},
     decode,
     gc::{self, Collected, Garbage},
@@ -254,11 +254,15 @@ impl Workshop {
         progress: &dyn ingest::Progress,
     ) -> Result<Ingested, Error> {
         let source = self.project.source(source)?.clone();
-        let request = ingest::Request { files, max_rejects, operator: &self.options.operator, clock: self.options.clock };
+        let follows = self.project.datasets_of(&source.name).any(|d| moves::follows(&self.project, d));
+        let Options { operator, clock, workers, memory_bytes, .. } = &self.options;
+        let ids_max = if follows { memory_bytes / 4 / size_of::<IdEntry>() } else { 0 };
+        let request = ingest::Request { files, max_rejects, operator, clock: *clock, workers: *workers, ids_max };
         let mut landed = ingest::ingest(&self.store, &mut self.catalog, &self.project, &source, &request, progress)?;
-        if self.project.datasets_of(&source.name).any(|d| moves::follows(&self.project, d)) {
+        if follows {
+            let seen = landed.ids.take();
             // The records are landed, whatever becomes of this: a plan looks for moves again, and fails if it cannot.
-            match moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name) {
+            match moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name, seen) {
                 Ok(queued) => landed.queued.extend(queued),
                 Err(e) => landed.note = Some(format!("records that moved between partitions could not be looked for: {e}")),
             }
@@ -393,7 +397,7 @@ impl Workshop {
         let follows = moves::follows(&self.project, dataset);
         if follows {
             for source in &dataset.inputs {
-                moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
+                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
             }
         }
         let (mut facts, latest) = self.catalog.read(|v| {
@@ -528,7 +532,7 @@ impl Workshop {
         let followed = |s: &&String| self.project.datasets_of(s).any(|d| moves::follows(&self.project, d));
         let sources: Vec<String> = self.project.sources.keys().filter(followed).cloned().collect();
         for source in &sources {
-            moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
+            moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
         }
         let keep = keep.or(self.project.keep_versions);
         let now = self.options.clock.now();

@@ -206,7 +206,7 @@ pub mod envelope {
     pub const FLAGS: &str = "_flags";
     /// Place of the record in its ingest, from 0: with the snapshot it gives the arrival order.
     pub const SEQ: &str = "_seq";
-    /// First 8 bytes of the payload's SHA-256: tells a conflicting duplicate from a repeated one.
+    /// XXH64 of the payload: tells a conflicting duplicate from a repeated one.
     pub const PAYLOAD_HASH: &str = "_payload_hash";
     /// The original bytes; null for Parquet input, where the row itself is the payload.
     pub const PAYLOAD: &str = "_payload";

@@ -311,7 +311,7 @@ fn packed_files_are_whole_or_damaged_and_never_something_else() {
         match identify(&path) {
             Err(DecodeError::Corrupt { byte, .. }) => assert!(byte <= bytes.len() as u64),
             Err(e) => panic!("{e}"),
-            Ok(identity) => assert_eq!(identity.size, bytes.len() as u64, "bytes were left over"),
+            Ok(found) => assert_eq!(found.identity.size, bytes.len() as u64, "bytes were left over"),
         }
     });
 }

@@ -280,3 +280,62 @@ fn csv_records_without_an_id_are_rejected_and_not_one() {
     assert_eq!((landed.files[0].records, landed.files[0].rejects), (1, 2));
     assert_eq!(lab.rows("select _offset, _reason from raw_orders_rejects order by 1").len(), 2);
 }
+
+/// Thirty files of very different lengths: late records, rejects, ids that come again on another day.
+fn files_of(lab: &Lab, name: &str, from: usize) -> Vec<std::path::PathBuf> {
+    let file = |f: usize| {
+        let lines: String = (0..(f * 37) % 400 + 1)
+            .map(|i| match (f + i) % 50 {
+                49 => "{\"event_id\":\"none\"}\n".to_owned(),
+                n => order(&format!("e{}", (f * 131 + i) % 3000), &format!("2026-05-{:02}T{:02}:00:00Z", (from + f) % 9 + 1, n % 24), "A", "1.00"),
+            })
+            .collect();
+        let path = lab.path(&format!("{name}-{f:02}"));
+        std::fs::write(&path, lines).unwrap();
+        path
+    };
+    (0..30).map(file).collect()
+}
+
+#[test]
+fn files_that_are_decoded_side_by_side_land_as_if_one_after_the_other() {
+    let mut landed = Vec::new();
+    // With hardly any memory the ids are read again from what was landed.
+    for (workers, memory_bytes) in [(1, 64 << 20), (7, 64 << 20), (3, 1 << 10)] {
+        let mut lab = Lab::new(&ORDERS.replace("max_rejects = \"100\"", "max_rejects = \"1000\""));
+        (lab.workers, lab.memory_bytes) = (workers, memory_bytes);
+        for (name, from) in [("a", 0), ("b", 3)] {
+            let files = files_of(&lab, name, from);
+            lab.open().ingest("orders", &files, None, &()).unwrap();
+        }
+        lab.memory_bytes = 64 << 20;
+        let name = |column: &str| format!("regexp_replace({column}, '.*/', '')");
+        landed.push([
+            lab.rows(&format!("select _seq, _record_id, _event_time, {}, _offset, _flags, _payload_hash, _payload, customer_id from raw_orders order by _file, _offset", name("_file"))),
+            lab.rows(&format!("select {}, _offset, _reason from raw_orders_rejects order by 1, 2", name("_file"))),
+            lab.rows("select record_id, at_us, snapshot_id, first_seq, last_seq from restitch_moved order by 1, 2, 3"),
+            lab.rows("select partition, kind, tier, records from restitch_queue order by 1, 2, 3, 4"),
+            lab.rows("select slot_us, snapshot_id, records, late, future from restitch_slot order by 1, 2"),
+        ]);
+    }
+    assert!(landed[0].iter().all(|rows| rows.len() > 10), "{:?}", landed[0].iter().map(Vec::len).collect::<Vec<_>>());
+    for other in &landed[1..] {
+        assert_eq!(*other, landed[0]);
+    }
+}
+
+#[test]
+fn a_file_in_the_middle_that_cannot_be_read_keeps_all_from_landing() {
+    let mut lab = Lab::new(&ORDERS.replace("max_rejects = \"100\"", "max_rejects = \"1000\""));
+    lab.workers = 3;
+    let files = files_of(&lab, "a", 0);
+    std::fs::write(&files[17], &gzip(&std::fs::read(&files[17]).unwrap())[..100]).unwrap();
+    let e = lab.open().ingest("orders", &files, None, &()).unwrap_err();
+    assert!(chain(&e).contains("a-17"), "{}", chain(&e));
+    let files = files_of(&lab, "a", 0);
+    let e = lab.open().ingest("orders", &files, Some(restitch::config::MaxRejects::Rows(3)), &()).unwrap_err();
+    assert!(chain(&e).contains("max_rejects 3"), "{}", chain(&e));
+    assert_eq!(lab.rows("select max(snapshot_id) from ducklake_snapshot"), ["0"]);
+    assert!(std::fs::read_dir(lab.path("warehouse/staging")).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().starts_with("ingest-")));
+    assert_eq!(lab.open().ingest("orders", &files, None, &()).unwrap().files.len(), 30);
+}

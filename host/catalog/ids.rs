@@ -2,10 +2,11 @@
 //! Never holds anything that the raw rows do not: lost or damaged, it is built again from them.
 //! `moves` fills and asks it. Sorted runs, merged as they grow (a log-structured merge tree), in blocks of one row each.
 
-use super::CatalogError;
+use super::{CatalogError, SLOT_US};
 use crate::{id::SnapshotId, store::Store};
 use rusqlite::{Connection, OptionalExtension, params};
-use std::{collections::HashMap, iter::Peekable};
+use siphasher::sip::SipHasher13;
+use std::{collections::HashMap, hash::Hasher, iter::Peekable};
 
 /// The index's file in a warehouse.
 pub const IDS_FILE: &str = "ids.sqlite";
@@ -23,9 +24,32 @@ CREATE INDEX IF NOT EXISTS block_of ON block(run, first);
 ";
 
 const PAGE_BYTES: i64 = 16_384;
+/// Pages that are held until they are written.
+const CACHE_KIB: i64 = 32 << 10;
 
 /// A hash and a slot.
 pub type IdEntry = (u64, i32);
+
+/// The ids of an ingest, as it saw them: so they need not be read again.
+#[derive(Clone, Debug)]
+pub struct NewIds {
+    /// What it landed.
+    pub snapshot: SnapshotId,
+    /// Of all its records, in pieces of any size.
+    pub entries: Vec<Vec<IdEntry>>,
+}
+
+/// Returns the hash of an id. A collision costs a look at the rows, no more: the ids themselves are compared.
+pub fn id_hash(id: &str) -> u64 {
+    let mut hasher = SipHasher13::new();
+    hasher.write(id.as_bytes());
+    hasher.finish()
+}
+
+/// Returns the number of the slot that `at`, in UTC microseconds, lies in.
+pub fn id_slot(at: i64) -> i32 {
+    at.div_euclid(SLOT_US) as i32
+}
 
 /// The index of one warehouse.
 pub struct IdIndex {
@@ -51,7 +75,9 @@ impl IdIndex {
             connection.busy_timeout(super::BUSY)?;
             // A block of entries and its row fit into a page; of a file that is there, its own size stays.
             connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-            connection.pragma_update(None, "journal_mode", "WAL")?;
+            // One writer at a time, and no reader: new pages are written once, not to a log first.
+            connection.pragma_update(None, "journal_mode", "TRUNCATE")?;
+            connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
             connection.pragma_update(None, "synchronous", "NORMAL")?;
             connection.execute_batch(SCHEMA)?;
             Ok(connection)
@@ -71,7 +97,7 @@ impl IdIndex {
     /// # Errors
     /// The folder is not writable.
     pub fn remove(store: &Store) -> Result<(), CatalogError> {
-        for file in ["", "-wal", "-shm"].map(|suffix| format!("{IDS_FILE}{suffix}")).iter().filter(|f| store.exists(f)) {
+        for file in ["", "-journal", "-wal", "-shm"].map(|suffix| format!("{IDS_FILE}{suffix}")).iter().filter(|f| store.exists(f)) {
             store.remove(file)?;
         }
         Ok(())
@@ -120,7 +146,8 @@ impl IdChange<'_> {
         if new.is_empty() {
             return Ok(());
         }
-        new.sort_unstable();
+        // Stable: this one makes use of pieces that are sorted already.
+        new.sort();
         new.dedup();
         let mut note = |entries: &[IdEntry], known: &[IdEntry]| {
             let (hash, first) = entries[0];

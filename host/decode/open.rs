@@ -1,9 +1,8 @@
-//! Opening a landed file: its compression seen from the content, its lines, its identity.
+//! Opening a landed file: its compression seen from the content, its lines.
 //! Never believes a file's name, and never takes a cut compressed stream for its end.
 //! Where files enter `decode`; JSON Lines and CSV read lines from here, Parquet a file that seeks.
 
 use super::DecodeError;
-use crate::id::Digest;
 use sha2::{Digest as _, Sha256};
 use std::{
     cell::{Cell, RefCell},
@@ -48,48 +47,6 @@ impl fmt::Display for Compression {
             Compression::Zstd => "zstd",
         })
     }
-}
-
-/// What a file is known by.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FileIdentity {
-    /// SHA-256 of the file's bytes.
-    pub digest: Digest,
-    /// Its bytes, as they are on disk.
-    pub size: u64,
-    /// SHA-256 of the unpacked bytes: the same for a file and for the same file compressed.
-    pub content_digest: Digest,
-}
-
-/// Returns what `file` is known by, in one pass over it.
-///
-/// # Errors
-/// [`DecodeError::Open`], [`DecodeError::Read`], and [`DecodeError::Corrupt`] if it is compressed and damaged or cut.
-pub fn identify(file: &Path) -> Result<FileIdentity, DecodeError> {
-    // Decompressors take a header as soon as they are made, so hashing starts before that.
-    let tally = Rc::new(Tally { hasher: RefCell::new(Some(Sha256::new())), ..Tally::default() });
-    let mut opened = Opened::with_tally(file, tally, BUFFER_BYTES)?;
-    if opened.compression == Compression::Plain {
-        *opened.tally.hasher.borrow_mut() = None;
-    }
-    let mut content = Sha256::new();
-    loop {
-        let bytes = match opened.reader.fill_buf() {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(opened.error(e)),
-        };
-        if bytes.is_empty() {
-            break;
-        }
-        content.update(bytes);
-        let n = bytes.len();
-        opened.reader.consume(n);
-    }
-    let content_digest = Digest(content.finalize().into());
-    let raw = opened.tally.hasher.borrow_mut().take();
-    let digest = raw.map_or(content_digest, |hasher| Digest(hasher.finalize().into()));
-    Ok(FileIdentity { digest, size: opened.position(), content_digest })
 }
 
 /// Fails if `path` is no file with bytes of its own. A pipe can be read once only, and opening one may wait for ever.
@@ -185,6 +142,38 @@ impl Opened {
         Ok(Opened { path: path.to_owned(), compression, tally, reader })
     }
 
+    /// Opens `path` to be read once and hashed on the way.
+    pub(super) fn hashed(path: &Path) -> Result<Opened, DecodeError> {
+        // Decompressors take a header as soon as they are made, so hashing starts before that.
+        let tally = Rc::new(Tally { hasher: RefCell::new(Some(Sha256::new())), ..Tally::default() });
+        let opened = Opened::with_tally(path, tally, BUFFER_BYTES)?;
+        if opened.compression == Compression::Plain {
+            *opened.tally.hasher.borrow_mut() = None;
+        }
+        Ok(opened)
+    }
+
+    /// Returns the next bytes of the content, which are used with this; none at its end.
+    pub(super) fn next_bytes(&mut self, each: &mut dyn FnMut(&[u8])) -> Result<usize, DecodeError> {
+        let n = loop {
+            match self.reader.fill_buf() {
+                Ok(bytes) => {
+                    each(bytes);
+                    break bytes.len();
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.error(e)),
+            }
+        };
+        self.reader.consume(n);
+        Ok(n)
+    }
+
+    /// Returns the hash of the file's own bytes, where these are not its content.
+    pub(super) fn packed_hash(&mut self) -> Option<Sha256> {
+        self.tally.hasher.borrow_mut().take()
+    }
+
     /// Bytes of the file itself that have been used.
     pub(super) fn position(&self) -> u64 {
         self.tally.position.get()
@@ -251,64 +240,5 @@ impl Opened {
         }
         scratch.rewind().map_err(|source| DecodeError::Scratch { file: self.path.clone(), source })?;
         Ok(scratch)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::fs;
-
-    fn gzip(bytes: &[u8]) -> Vec<u8> {
-        let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        packer.write_all(bytes).unwrap();
-        packer.finish().unwrap()
-    }
-
-    fn zstd(bytes: &[u8]) -> Vec<u8> {
-        zstd::stream::encode_all(bytes, 1).unwrap()
-    }
-
-    fn identity(bytes: &[u8]) -> Result<FileIdentity, DecodeError> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        fs::write(&path, bytes).unwrap();
-        identify(&path)
-    }
-
-    #[test]
-    fn a_file_and_the_same_file_compressed_have_the_same_content() {
-        let text = "a line\n".repeat(100_000).into_bytes();
-        let plain = identity(&text).unwrap();
-        assert_eq!((plain.digest, plain.content_digest, plain.size), (Digest::of(&text), Digest::of(&text), text.len() as u64));
-        let two_members = [gzip(&text[..1000]), gzip(&text[1000..])].concat();
-        let skipped_first = [&b"\x50\x2a\x4d\x18\x02\0\0\0hi"[..], &zstd(&text)].concat();
-        let two_frames = [zstd(&text[..1000]), zstd(&text[1000..])].concat();
-        for packed in [gzip(&text), two_members, zstd(&text), two_frames, skipped_first] {
-            let found = identity(&packed).unwrap();
-            assert_eq!((found.digest, found.content_digest), (Digest::of(&packed), Digest::of(&text)));
-            assert_eq!(found.size, packed.len() as u64);
-        }
-        assert_eq!(identity(b"").unwrap().content_digest, Digest::of(b""));
-    }
-
-    #[test]
-    fn a_compressed_file_cut_anywhere_is_corrupt() {
-        let text: Vec<u8> = (0..500u32).flat_map(|i| (i.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
-        for (packed, shortest) in [(gzip(&text), 2), (zstd(&text), 4)] {
-            for cut in (shortest..packed.len()).step_by(7).chain(packed.len() - 12..packed.len()) {
-                let e = identity(&packed[..cut]).unwrap_err();
-                assert!(matches!(e, DecodeError::Corrupt { byte, .. } if byte <= cut as u64), "{cut}: {e:?}");
-            }
-            let whole = [&packed[..], b"garbage after the end"].concat();
-            assert!(matches!(identity(&whole), Err(DecodeError::Corrupt { .. })));
-            let mut turned = packed.clone();
-            let last = turned.len() - 6;
-            turned[last] ^= 1;
-            if packed[0] == 0x1f {
-                assert!(matches!(identity(&turned), Err(DecodeError::Corrupt { .. })));
-            }
-        }
-        assert!(matches!(identify(Path::new("/nowhere/at/all")), Err(DecodeError::Open { .. })));
     }
 }

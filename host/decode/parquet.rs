@@ -18,7 +18,7 @@ use crate::{
     time::{self, END_US, MIN_US},
 };
 use arrow::{
-    array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch},
+    array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray},
     compute::{CastOptions, cast_with_options, filter},
     datatypes::{self as types, DataType as ArrowType, Field, TimeUnit, i256},
     util::display::array_value_to_string,
@@ -224,24 +224,28 @@ fn push_cell(array: &ArrayRef, row: usize, zone: Tz, out: &mut Vec<u8>) {
 }
 
 /// Returns the id and the hash of each row.
-fn names(batch: &Batch, columns: &[ArrayRef], rows: usize) -> (arrow::array::StringArray, Vec<i64>) {
+fn names(batch: &Batch, columns: &[ArrayRef], rows: usize) -> (StringArray, Vec<i64>) {
     let cells: Vec<Cells> = columns.iter().map(Cells::of).collect();
+    // An id that is a text is its column, which is not copied.
+    let declared = batch.record_id.and_then(|i| columns[i].as_string_opt::<i32>());
     let (mut ids, mut hashes, mut row_bytes) = (Strings::default(), Vec::with_capacity(rows), vec![]);
     for row in 0..rows {
         row_bytes.clear();
         cells.iter().for_each(|c| Scalar::encode(c.at(row), &mut row_bytes));
-        let digest = Digest::of(&row_bytes);
-        hashes.push(hash_of(&digest));
+        hashes.push(hash_of(&row_bytes));
+        if declared.is_some() {
+            continue;
+        }
         match batch.record_id {
             Some(i) => {
                 let Some(id) = cells[i].at(row) else { unreachable!("BUG: a row without its id") };
                 id.write_text(batch.columns[i].rule.data_type, &mut ids.data);
             }
-            None => write_hex(&digest.0, &mut ids.data),
+            None => write_hex(&Digest::of(&row_bytes).0, &mut ids.data),
         }
         ids.close();
     }
-    (ids.take_utf8(None), hashes)
+    (declared.cloned().unwrap_or_else(|| ids.take_utf8(None)), hashes)
 }
 
 /// A column of a declared type, looked at row by row.
@@ -257,7 +261,7 @@ enum CellValues<'a> {
     F32(&'a [f32]),
     F64(&'a [f64]),
     I128(&'a [i128]),
-    Text(&'a arrow::array::StringArray),
+    Text(&'a StringArray),
     Bytes(&'a BinaryArray),
 }
 

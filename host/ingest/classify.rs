@@ -67,7 +67,9 @@ pub(super) struct Classifier {
     targets: Vec<Target>,
     /// Whether a target has cutoffs of its own.
     joint: bool,
+    /// All slots but that of the last record.
     slots: BTreeMap<i64, Slot>,
+    slot: Slot,
     lateness: BTreeMap<i64, i64>,
     queue: Vec<QueueRow>,
     file: FileCounts,
@@ -84,6 +86,7 @@ impl Classifier {
             joint: targets.iter().any(|t| !t.others.is_empty()),
             targets,
             slots: BTreeMap::new(),
+            slot: Slot { start: EventTime(i64::MIN), snapshot: SnapshotId(0), records: 0, late: 0, future: 0 },
             lateness: BTreeMap::new(),
             queue: Vec::new(),
             file: FileCounts::default(),
@@ -101,9 +104,8 @@ impl Classifier {
         } else {
             counts.latest = counts.latest.max(Some(at));
         }
-        let start = EventTime(at.0.div_euclid(SLOT_US) * SLOT_US);
         let tier = self.late(at);
-        let slot = self.slots.entry(start.0).or_insert(Slot { start, snapshot: SnapshotId(0), records: 0, late: 0, future: 0 });
+        let slot = self.slot(at);
         slot.records += 1;
         match tier {
             None => {
@@ -119,6 +121,24 @@ impl Classifier {
                 }
                 envelope::LATE
             }
+        }
+    }
+
+    /// Returns the slot of `at`: most often that of the record before.
+    fn slot(&mut self, at: EventTime) -> &mut Slot {
+        let start = EventTime(at.0.div_euclid(SLOT_US) * SLOT_US);
+        if self.slot.start != start {
+            let fresh = Slot { start, snapshot: SnapshotId(0), records: 0, late: 0, future: 0 };
+            let next = self.slots.remove(&start.0).unwrap_or(fresh);
+            let last = std::mem::replace(&mut self.slot, next);
+            self.keep(last);
+        }
+        &mut self.slot
+    }
+
+    fn keep(&mut self, slot: Slot) {
+        if slot.records > 0 {
+            self.slots.insert(slot.start.0, slot);
         }
     }
 
@@ -191,7 +211,9 @@ impl Classifier {
         self.own.stands
     }
 
-    pub(super) fn finish(self) -> Classified {
+    pub(super) fn finish(mut self) -> Classified {
+        let last = self.slot;
+        self.keep(last);
         let joint = self.targets.into_iter().filter(|t| !t.others.is_empty()).collect();
         Classified { slots: self.slots.into_values().collect(), queue: self.queue, lateness: self.lateness, joint }
     }

@@ -1,5 +1,5 @@
-//! Landed rows on their way into Parquet: buffered, clustered by event day, encoded on a second thread.
-//! Never holds more than two buffers, whatever the size of the files. Nothing it writes is visible.
+//! Landed rows on their way into Parquet: buffered, clustered by event day, encoded.
+//! Never holds more than one buffer, whatever the size of the files. Nothing it writes is visible.
 
 use super::IngestError;
 use crate::{
@@ -11,62 +11,132 @@ use crate::{
     time::{DAY_US, IngestTime},
 };
 use arrow::{
-    array::{ArrayRef, BinaryArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, new_null_array},
-    compute::interleave_record_batch,
+    array::MutableArrayData,
+    array::{
+        Array, ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, make_array,
+        new_null_array,
+    },
+    compute::interleave,
+    error::ArrowError,
 };
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 /// A buffer becomes a file when it holds so many rows…
-const FILE_ROWS: usize = 1 << 20;
+const FILE_ROWS: usize = 1 << 19;
 /// … or so many bytes.
-const FILE_BYTES: usize = 128 << 20;
+const FILE_BYTES: usize = 64 << 20;
 /// Rows per written batch.
 const WRITE_ROWS: usize = 8192;
 
-/// The columns of a raw table, and where a declared one stands in a chunk.
+/// The columns of a raw table, and what each is made of.
 pub(super) struct RawShape {
     pub(super) table: Table,
-    declared: Vec<Option<usize>>,
-    keep_payload: bool,
+    made_of: Vec<Made>,
+    at: IngestTime,
 }
 
+/// What a raw column is made of.
+#[derive(Clone, Copy)]
+enum Made {
+    /// The same for all records of an ingest or of a file, or counted: it is made when rows are written.
+    Late(Late),
+    /// A column of a piece, by its place there.
+    Column(usize),
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Late {
+    IngestedAt,
+    File,
+    Flags,
+    Seq,
+    Null,
+}
+
+/// Columns of a piece before the declared ones.
+const OWN: [&str; 5] = [envelope::RECORD_ID, envelope::EVENT_TIME, envelope::OFFSET, envelope::PAYLOAD_HASH, envelope::PAYLOAD];
+
 impl RawShape {
-    pub(super) fn new(table: Table, declared: &[String], keep_payload: bool) -> RawShape {
-        let declared = table.columns.iter().map(|c| declared.iter().position(|d| *d == c.field.name)).collect();
-        RawShape { table, declared, keep_payload }
+    pub(super) fn new(table: Table, declared: &[String], keep_payload: bool, at: IngestTime) -> RawShape {
+        let made = |name: &str| match name {
+            envelope::INGESTED_AT => Made::Late(Late::IngestedAt),
+            envelope::FILE => Made::Late(Late::File),
+            envelope::FLAGS => Made::Late(Late::Flags),
+            envelope::SEQ => Made::Late(Late::Seq),
+            envelope::PAYLOAD if !keep_payload => Made::Late(Late::Null),
+            _ => {
+                let places = OWN.into_iter().chain(declared.iter().map(String::as_str));
+                places.into_iter().position(|n| n == name).map_or(Made::Late(Late::Null), Made::Column)
+            }
+        };
+        let made_of = table.columns.iter().map(|c| made(&c.field.name)).collect();
+        RawShape { table, made_of, at }
     }
 
-    /// Returns the rows of a chunk as rows of the raw table.
-    pub(super) fn batch(
-        &self,
-        chunk: &Chunk,
-        flags: Vec<i32>,
-        file: &str,
-        at: IngestTime,
-        first_seq: i64,
-    ) -> Result<RecordBatch, arrow::error::ArrowError> {
-        let rows = chunk.offsets.len();
-        let utc = |v: Vec<i64>| Arc::new(TimestampMicrosecondArray::from(v).with_timezone("UTC")) as ArrayRef;
-        let mut flags = Some(flags);
-        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.table.columns.len());
-        for (column, declared) in self.table.columns.iter().zip(&self.declared) {
-            columns.push(match column.field.name.as_str() {
-                envelope::RECORD_ID => Arc::new(chunk.record_ids.clone()),
-                envelope::EVENT_TIME => utc(chunk.event_times.clone()),
-                envelope::INGESTED_AT => utc(vec![at.0; rows]),
-                envelope::FILE => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(file, rows))),
-                envelope::OFFSET => Arc::new(Int64Array::from(chunk.offsets.clone())),
-                envelope::FLAGS => Arc::new(Int32Array::from(flags.take().unwrap_or_default())),
-                envelope::SEQ => Arc::new(Int64Array::from_iter_values(first_seq..first_seq + rows as i64)),
-                envelope::PAYLOAD_HASH => Arc::new(Int64Array::from(chunk.payload_hashes.clone())),
-                envelope::PAYLOAD if self.keep_payload => Arc::new(chunk.payloads.clone()),
-                _ => match declared {
-                    Some(i) => chunk.columns[*i].clone(),
-                    None => new_null_array(&column.field.data_type.arrow(), rows),
-                },
+    /// Returns rows of the raw table: those at `places`, which are a piece's number and a row of it.
+    fn rows(&self, pieces: &[Piece], places: &[(usize, usize)]) -> Result<RecordBatch, ArrowError> {
+        let runs = runs_of(places);
+        let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.made_of.len());
+        for (column, made) in self.table.columns.iter().zip(&self.made_of) {
+            columns.push(match made {
+                Made::Column(i) => {
+                    let arrays: Vec<&dyn Array> = pieces.iter().map(|p| p.columns[*i].as_ref()).collect();
+                    if runs.len() * RUN_ROWS_MIN <= places.len() { copied(&arrays, &runs)? } else { interleave(&arrays, places)? }
+                }
+                Made::Late(Late::Null) => new_null_array(&column.field.data_type.arrow(), places.len()),
+                Made::Late(late) => late.array(pieces, places, self.at)?,
             });
         }
-        RecordBatch::try_new(schema(&self.table), columns)
+        // A column that is the same for many rows is a dictionary here, which the writer takes for what it stands for.
+        let fields = self.table.columns.iter().zip(&columns);
+        let fields: Vec<_> = fields.map(|(c, array)| c.field.arrow(Some(c.id)).with_data_type(array.data_type().clone())).collect();
+        RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns)
+    }
+}
+
+/// Rows that are neighbours before and after: a piece's number, its first row, how many.
+type Run = (usize, usize, usize);
+
+/// Rows that a run has on average where copying it whole pays.
+const RUN_ROWS_MIN: usize = 4;
+
+fn runs_of(places: &[(usize, usize)]) -> Vec<Run> {
+    let neighbours = places.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1);
+    neighbours.map(|run| (run[0].0, run[0].1, run.len())).collect()
+}
+
+fn copied(arrays: &[&dyn Array], runs: &[Run]) -> Result<ArrayRef, ArrowError> {
+    // A run inside one array needs no copy.
+    if let [(p, row, count)] = runs {
+        return Ok(arrays[*p].slice(*row, *count));
+    }
+    // Few of the pieces have rows here.
+    let mut used: Vec<usize> = runs.iter().map(|(p, ..)| *p).collect();
+    used.sort_unstable();
+    used.dedup();
+    let data: Vec<_> = used.iter().map(|p| arrays[*p].to_data()).collect();
+    let rows = runs.iter().map(|(.., count)| count).sum();
+    let mut out = MutableArrayData::new(data.iter().collect(), false, rows);
+    for (p, row, count) in runs {
+        let at = used.partition_point(|other| other < p);
+        out.try_extend(at, *row, row + count)?;
+    }
+    Ok(make_array(out.freeze()))
+}
+
+impl Late {
+    fn array(self, pieces: &[Piece], places: &[(usize, usize)], at: IngestTime) -> Result<ArrayRef, ArrowError> {
+        Ok(match self {
+            Late::IngestedAt => Arc::new(TimestampMicrosecondArray::from(vec![at.0; places.len()]).with_timezone("UTC")),
+            Late::Flags => Arc::new(Int32Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].flags[*row]))),
+            Late::Seq => Arc::new(Int64Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].first_seq + *row as i64))),
+            Late::File => {
+                let names = StringArray::from_iter_values(pieces.iter().map(|p| &p.file));
+                let keys = Int32Array::from_iter_values(places.iter().map(|(p, _)| *p as i32));
+                Arc::new(DictionaryArray::try_new(keys, Arc::new(names))?)
+            }
+            Late::Null => unreachable!("BUG: a column of nulls has the type of its column"),
+        })
     }
 }
 
@@ -74,19 +144,38 @@ fn schema(table: &Table) -> arrow::datatypes::SchemaRef {
     Arc::new(arrow::datatypes::Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()))
 }
 
+/// Records that were decoded together and are all of one file.
+struct Piece {
+    /// [`OWN`] ones, then the declared ones.
+    columns: Vec<ArrayRef>,
+    flags: Vec<i32>,
+    file: Arc<str>,
+    first_seq: i64,
+}
+
 /// Rows that will be one file.
 #[derive(Default)]
 pub(super) struct Buffer {
-    batches: Vec<RecordBatch>,
+    pieces: Vec<Piece>,
     days: Vec<i64>,
     bytes: usize,
 }
 
 impl Buffer {
-    pub(super) fn push(&mut self, batch: RecordBatch, event_times: &[i64]) {
-        self.bytes += batch.get_array_memory_size();
-        self.days.extend(event_times.iter().map(|t| t.div_euclid(DAY_US)));
-        self.batches.push(batch);
+    /// Adds the records of a chunk with their flags; `first_seq` is the place of the first of them in the ingest.
+    pub(super) fn push(&mut self, chunk: Chunk, flags: Vec<i32>, file: &Arc<str>, first_seq: i64) {
+        self.days.extend(chunk.event_times.iter().map(|t| t.div_euclid(DAY_US)));
+        let times = TimestampMicrosecondArray::from(chunk.event_times).with_timezone("UTC");
+        let own: [ArrayRef; OWN.len()] = [
+            Arc::new(chunk.record_ids),
+            Arc::new(times),
+            Arc::new(Int64Array::from(chunk.offsets)),
+            Arc::new(Int64Array::from(chunk.payload_hashes)),
+            Arc::new(chunk.payloads),
+        ];
+        let columns: Vec<ArrayRef> = own.into_iter().chain(chunk.columns).collect();
+        self.bytes += columns.iter().map(|c| c.get_array_memory_size()).sum::<usize>();
+        self.pieces.push(Piece { columns, flags, file: file.clone(), first_seq });
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -98,35 +187,18 @@ impl Buffer {
     }
 
     /// Writes the rows, clustered by UTC day and inside a day in arrival order.
-    fn write(&self, store: &Store, path: String, table: &Table) -> Result<Written, IngestError> {
-        let mut writer = Writer::create(store, path, table)?;
-        if self.days.is_sorted() {
-            for batch in &self.batches {
-                writer.write(batch)?;
-            }
-            return Ok(writer.finish()?);
-        }
+    pub(super) fn write(&self, store: &Store, path: String, shape: &RawShape) -> Result<Written, IngestError> {
+        let mut writer = Writer::create(store, path, &shape.table)?;
         let mut places: Vec<(i64, (usize, usize))> = Vec::with_capacity(self.days.len());
-        let rows = self.batches.iter().enumerate().flat_map(|(b, batch)| (0..batch.num_rows()).map(move |r| (b, r)));
+        let rows = self.pieces.iter().enumerate().flat_map(|(p, piece)| (0..piece.flags.len()).map(move |row| (p, row)));
         places.extend(self.days.iter().copied().zip(rows));
         places.sort_by_key(|(day, _)| *day);
-        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
         for chunk in places.chunks(WRITE_ROWS) {
-            let indices: Vec<(usize, usize)> = chunk.iter().map(|(_, place)| *place).collect();
-            writer.write(&interleave_record_batch(&batches, &indices)?)?;
+            let places: Vec<(usize, usize)> = chunk.iter().map(|(_, place)| *place).collect();
+            writer.write(&shape.rows(&self.pieces, &places)?)?;
         }
         Ok(writer.finish()?)
     }
-}
-
-/// Writes full buffers as files of a staging folder until the channel closes.
-pub(super) fn write_buffers(store: &Store, staging: &str, table: &Table, buffers: mpsc::Receiver<Buffer>) -> Result<Vec<Written>, IngestError> {
-    let mut written = Vec::new();
-    for buffer in buffers {
-        let path = format!("{staging}/raw-{}.parquet", written.len());
-        written.push(buffer.write(store, path, table)?);
-    }
-    Ok(written)
 }
 
 /// Rejected records, written as they come.

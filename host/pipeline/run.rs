@@ -249,7 +249,7 @@ impl Workshop {
                 Err(e) => return Err(e),
             }
             if recipe.follows {
-                moves::catch_up(&self.store, &mut self.catalog, &self.project, source)?;
+                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
                 moved.push(self.catalog.read(|v| Moved::read(&v, source, hull, recipe.input_snapshot))?);
             } else {
                 moved.push(Moved::default());
