@@ -420,7 +420,8 @@ impl Reader {
         }
         let reader = builder.build().map_err(parquet)?;
         let schema = Arc::new(Schema::new(columns.iter().map(|c| c.arrow(None).with_nullable(true)).collect::<Vec<_>>()));
-        Ok(Scan { path, reader, columns: columns.to_vec(), schema, read_ns })
+        let absent = vec![None; columns.len()];
+        Ok(Scan { path, reader, columns: columns.to_vec(), schema, absent, read_ns })
     }
 
     /// Returns the row groups that may hold event times of `windows`, and which of their rows, by page statistics.
@@ -462,6 +463,8 @@ pub struct Scan {
     reader: ParquetRecordBatchReader,
     columns: Vec<crate::schema::Field>,
     schema: SchemaRef,
+    /// For columns that the file lacks: nulls, as many as any batch had rows.
+    absent: Vec<Option<ArrayRef>>,
     read_ns: Arc<AtomicU64>,
 }
 
@@ -507,12 +510,15 @@ impl Scan {
         self.read_ns.load(Ordering::Relaxed)
     }
 
-    fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, DataFileError> {
-        let mut arrays = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
+    fn arrange(&mut self, batch: &RecordBatch) -> Result<RecordBatch, DataFileError> {
+        let (mut arrays, rows) = (Vec::with_capacity(self.columns.len()), batch.num_rows());
+        for (column, absent) in self.columns.iter().zip(&mut self.absent) {
             let expected = column.data_type.arrow();
             arrays.push(match batch.column_by_name(&column.name) {
-                None => new_null_array(&expected, batch.num_rows()),
+                None => match absent {
+                    Some(nulls) if nulls.len() >= rows => nulls.slice(0, rows),
+                    _ => absent.insert(new_null_array(&expected, rows)).clone(),
+                },
                 Some(array) if *array.data_type() == expected => array.clone(),
                 // Another writer may have chosen another Arrow type for the same DuckLake type (views, large text).
                 Some(array) => arrow::compute::cast(array, &expected).map_err(|_| DataFileError::Column {

@@ -11,7 +11,6 @@ use crate::{
     raw::{BATCH_ROWS, RawBatch, RawInput, RawScan, Router},
     schema::{DataType, Field, envelope},
     store::Store,
-    time::EventTime,
     window::Window,
 };
 use arrow::{
@@ -135,8 +134,11 @@ impl<'s> PartitionInput<'s> {
                 }
                 self.last = (start as u64, chunk.len());
                 self.at = self.last.0 + chunk.len() as u64;
-                let payloads: Vec<u8> =
-                    chunk.iter().flat_map(|(block, row)| blocks[*block as usize].payload.value(*row as usize).to_le_bytes()).collect();
+                let mut payloads: Vec<u8> = Vec::with_capacity(chunk.len() * size_of::<i64>());
+                for run in chunk.chunk_by(|a, b| a.0 == b.0) {
+                    let hashes = blocks[run[0].0 as usize].payload.values();
+                    run.iter().for_each(|(_, row)| payloads.extend_from_slice(&hashes[*row as usize].to_le_bytes()));
+                }
                 self.hash.update(&payloads);
                 gather(blocks, chunk, layout.handed).map(Some)
             }
@@ -292,27 +294,26 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     let began = Instant::now();
     while let Some(batch) = filtered.next()? {
         // A page that is hardly of the task, as where one late record lies among others, is not held for its sake.
-        let inside = router.inside(&batch);
-        let batch = match inside.true_count() * 2 {
+        let runs = router.runs(&batch);
+        let (batch, runs) = match 2 * runs.iter().map(|(_, rows)| rows.len()).sum::<usize>() {
             0 => continue,
-            twice if twice < inside.len() => batch.filter(&inside)?,
-            _ => batch,
+            twice if twice < batch.times.len() => {
+                let batch = batch.filter(&router.inside(&batch))?;
+                let runs = router.runs(&batch);
+                (batch, runs)
+            }
+            _ => (batch, runs),
         };
         let block = blocks.len() as u32;
-        for (row, at) in batch.times.values().iter().enumerate() {
-            let Some(p) = router.find(EventTime(*at)) else { continue };
-            places[p].push((block, row as u32));
-            counts[p].records += 1;
-            counts[p].late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
+        for (p, rows) in runs {
+            counts[p].records += rows.len() as u64;
+            counts[p].late += batch.flags.values()[rows.clone()].iter().filter(|flags| **flags & envelope::LATE != 0).count() as u64;
+            places[p].extend(rows.map(|row| (block, row as u32)));
         }
         blocks.push(batch);
     }
     let scan_ms = filtered.spent.get().add_to(timings);
     let blocks = Rc::new(blocks);
-    let hashes: Vec<Vec<Option<KeyHash>>> = match &job.recipe.dedup {
-        Some(_) => blocks.iter().map(|b| hasher.hash(&b.columns, &layout.key)).collect(),
-        None => Vec::new(),
-    };
     let mut inputs = Vec::with_capacity(places.len());
     for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
         let elsewhere = Elsewhere::of(job, layout.record_id, job.recipe.write.part_of(partition.window));
@@ -322,7 +323,11 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
         }
         if let Some(rule) = &job.recipe.dedup {
             let at = |(block, row): (u32, u32)| (block as usize, row as usize);
-            let keys: Vec<Option<KeyHash>> = places.iter().map(|p| hashes[at(*p).0][at(*p).1]).collect();
+            let mut keys: Vec<Option<KeyHash>> = Vec::with_capacity(places.len());
+            for run in places.chunk_by(|a, b| a.0 == b.0) {
+                let rows = run.iter().map(|(_, row)| *row as usize);
+                hasher.hash_rows(&blocks[run[0].0 as usize].columns, &layout.key, rows, &mut keys);
+            }
             let found = survivors(rule, &keys, |i| blocks[at(places[i]).0].payload.value(at(places[i]).1));
             (counts.duplicates, counts.conflicts) = (found.duplicates, found.conflicts);
             let mut stays = (0..keys.len()).map(|place| found.stays(place));
