@@ -137,6 +137,9 @@ pub trait Fixed: Sized {
     fn values(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self> + use<'_, Self>;
 }
 
+/// A column that is being built begins with room for as many bytes as the last one had, up to so many.
+const ROOM_BYTES_MAX: usize = 256 << 10;
+
 /// A column that is being built, value by value.
 #[derive(Clone, Default, Debug)]
 pub struct Builder {
@@ -202,8 +205,9 @@ impl Builder {
 
     /// Returns the column, and starts another one.
     pub fn take(&mut self) -> types::Column {
-        // The next batch is most often like this one.
-        let next = Builder { offsets: Vec::with_capacity(self.offsets.len()), values: Vec::with_capacity(self.values.len()), ..Builder::default() };
+        // The next batch is most often like this one. Of a large one, memory may not hold two.
+        let room = |bytes: &[u8]| if bytes.len() <= ROOM_BYTES_MAX { Vec::with_capacity(bytes.len()) } else { Vec::new() };
+        let next = Builder { offsets: room(&self.offsets), values: room(&self.values), ..Builder::default() };
         let Builder { validity, offsets, values, .. } = std::mem::replace(self, next);
         types::Column { validity, offsets, values }
     }
