@@ -293,15 +293,25 @@ fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>) 
 /// Returns whether hardly a value of a sample occurs twice in it.
 fn is_mostly_distinct(data_type: DataType, array: &dyn Array) -> bool {
     let sample = array.slice(0, array.len().min(SAMPLE_ROWS));
-    let values = Encoder::new(data_type, sample.as_ref());
-    let mut seen = HashSet::new();
-    for row in (0..sample.len()).filter(|row| !values.is_null(*row)) {
-        let mut bytes = Vec::new();
-        values.put(row, &mut bytes);
-        seen.insert(bytes);
-    }
     let valid = sample.len() - sample.null_count();
-    valid >= SAMPLE_ROWS_MIN && seen.len() * 10 >= valid * 9
+    if valid < SAMPLE_ROWS_MIN {
+        return false;
+    }
+    let values = Encoder::new(data_type, sample.as_ref());
+    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(valid));
+    for row in (0..sample.len()).filter(|row| !values.is_null(*row)) {
+        values.put(row, &mut bytes);
+        ends.push(bytes.len());
+    }
+    let (mut seen, mut start, mut repeated) = (HashSet::with_capacity(valid), 0, 0);
+    for end in ends {
+        repeated += usize::from(!seen.insert(&bytes[start..end]));
+        if (valid - repeated) * 10 < valid * 9 {
+            return false;
+        }
+        start = end;
+    }
+    true
 }
 
 /// Returns the least or greatest of the row groups' bounds in DuckLake's text form; `None` if all are null.
