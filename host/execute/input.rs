@@ -14,9 +14,10 @@ use crate::{
     window::Window,
 };
 use arrow::{
-    array::{AsArray, BooleanArray, RecordBatch, UInt32Array},
-    compute::{filter_record_batch, interleave_record_batch, take_record_batch},
+    array::{AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, UInt32Array},
+    compute::{concat_batches, filter_record_batch, interleave_record_batch, take_record_batch},
     datatypes::Int64Type,
+    error::ArrowError,
 };
 use sha2::{Digest as _, Sha256};
 use std::{cell::Cell, collections::HashMap, ops::Range, rc::Rc, time::Instant};
@@ -197,12 +198,17 @@ fn kept(batch: RecordBatch, left_out: &LeftOut) -> Result<RecordBatch, Unplaced>
     Ok(filter_record_batch(&batch, &keep)?)
 }
 
+/// Pieces of blocks that are put together, at most; more of them are taken row by row.
+const PIECES_MAX: usize = 16;
+
 /// Copies the first columns of the rows at `places` together; a run of neighbours is a slice.
 fn gather(blocks: &[RawBatch], places: &[(u32, u32)], columns: usize) -> Result<RecordBatch, Unplaced> {
     let columns = first(columns);
-    let (block, start) = places[0];
-    if places.iter().zip(start..).all(|(p, row)| *p == (block, row)) {
-        return Ok(blocks[block as usize].columns.slice(start as usize, places.len()).project(&columns)?);
+    // Most chunks are a few pieces of blocks of which dedup took a row here and there.
+    let pieces: Vec<&[(u32, u32)]> = places.chunk_by(|a, b| a.0 == b.0 && a.1 < b.1).take(PIECES_MAX + 1).collect();
+    if pieces.len() <= PIECES_MAX && pieces.iter().all(|p| span(p) <= 2 * p.len()) {
+        let pieces = pieces.into_iter().map(|p| piece(&blocks[p[0].0 as usize].columns, p, &columns)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(if let [one] = pieces.as_slice() { one.clone() } else { concat_batches(&pieces[0].schema(), &pieces)? });
     }
     // Only the blocks that occur, so that the cost does not grow with the task.
     let mut used: Vec<u32> = places.iter().map(|p| p.0).collect();
@@ -224,6 +230,24 @@ fn gather(blocks: &[RawBatch], places: &[(u32, u32)], columns: usize) -> Result<
         })
         .collect();
     Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?)
+}
+
+/// How many rows of a block lie from the first to the last of rising places.
+fn span(places: &[(u32, u32)]) -> usize {
+    places.last().map_or(0, |last| (last.1 - places[0].1) as usize + 1)
+}
+
+/// Returns the columns of a block at rising places.
+fn piece(block: &RecordBatch, places: &[(u32, u32)], columns: &[usize]) -> Result<RecordBatch, ArrowError> {
+    let (start, span) = (places[0].1, span(places));
+    let all = block.project(columns)?.slice(start as usize, span);
+    if span == places.len() {
+        return Ok(all);
+    }
+    let mut keep = BooleanBufferBuilder::new(span);
+    keep.append_n(span, false);
+    places.iter().for_each(|(_, row)| keep.set_bit((row - start) as usize, true));
+    filter_record_batch(&all, &BooleanArray::new(keep.finish(), None))
 }
 
 fn first(columns: usize) -> Vec<usize> {
@@ -403,4 +427,53 @@ pub(crate) fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Re
         batch.unwrap_or_else(|e| panic!("BUG: rows of one table do not fit together: {e:?}"))
     });
     Ok(batches.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
+    use std::sync::Arc;
+
+    /// A block of rows with a text and a number; some are null.
+    fn block(rows: i64) -> RawBatch {
+        let texts: StringArray = (0..rows).map(|n| (n % 5 > 0).then(|| format!("{rows}-{n}"))).collect();
+        let columns: [(&str, ArrayRef, bool); 3] = [
+            ("text", Arc::new(texts), true),
+            ("n", Arc::new(Int64Array::from_iter_values((0..rows).map(|n| rows * 1_000 + n))), true),
+            ("not handed on", Arc::new(Int64Array::from_value(0, rows as usize)), true),
+        ];
+        let numbers = || Int64Array::from_value(0, rows as usize);
+        RawBatch {
+            table: 0,
+            columns: RecordBatch::try_from_iter_with_nullable(columns).unwrap(),
+            times: TimestampMicrosecondArray::from_value(0, rows as usize),
+            snapshots: numbers(),
+            seq: numbers(),
+            payload: numbers(),
+            flags: Int32Array::from_value(0, rows as usize),
+        }
+    }
+
+    #[test]
+    fn rows_are_gathered_as_they_stand_in_pieces_and_one_by_one() {
+        let blocks: Vec<RawBatch> = (0..40).map(|b| block(50 + b)).collect();
+        let batches: Vec<RecordBatch> = blocks.iter().map(|b| b.columns.project(&[0, 1]).unwrap()).collect();
+        let check = |places: &[(u32, u32)]| {
+            let indices: Vec<(usize, usize)> = places.iter().map(|(b, r)| (*b as usize, *r as usize)).collect();
+            let expected = interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices).unwrap();
+            assert_eq!(gather(&blocks, places, 2).unwrap_or_else(|e| panic!("{e:?}")), expected, "{places:?}");
+        };
+        let rows = |block: u32, rows: Range<u32>| rows.map(move |row| (block, row));
+        let but = |row: u32| move |p: &(u32, u32)| p.1 % row > 0;
+        check(&rows(3, 0..50).collect::<Vec<_>>());
+        check(&rows(3, 7..9).collect::<Vec<_>>());
+        check(&rows(3, 1..50).filter(but(7)).collect::<Vec<_>>());
+        check(&rows(3, 1..50).filter(but(7)).chain(rows(4, 0..3)).chain(rows(3, 0..1)).collect::<Vec<_>>());
+        // Holes wider than what is taken, falling places, and more pieces than are put together.
+        check(&[(3, 0), (3, 40), (4, 1)]);
+        check(&rows(3, 0..50).rev().collect::<Vec<_>>());
+        check(&(0..40).flat_map(|b| rows(b, b..b + 5)).collect::<Vec<_>>());
+        check(&[(1, 1)]);
+    }
 }
