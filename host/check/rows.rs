@@ -255,7 +255,8 @@ mod tests {
                 rows.iter_mut().for_each(|r| r.2 = values[random(6) as usize]);
                 lake.write(path, "p", &rows, 3_000);
             };
-            (side("now", 4), side("before", 3));
+            side("now", 4);
+            side("before", 3);
             let found = lake.compare(&key, &["now"], &["before"]).unwrap();
             assert_eq!(found, lake.joined(&key, "now", "before"), "{round}");
             assert!(found.added > 0 && found.removed > 0 && found.changed > 0 && found.unchanged > 0, "{found:?}");

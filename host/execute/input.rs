@@ -465,7 +465,7 @@ mod tests {
             assert_eq!(gather(&blocks, places, 2).unwrap_or_else(|e| panic!("{e:?}")), expected, "{places:?}");
         };
         let rows = |block: u32, rows: Range<u32>| rows.map(move |row| (block, row));
-        let but = |row: u32| move |p: &(u32, u32)| p.1 % row > 0;
+        let but = |row: u32| move |p: &(u32, u32)| !p.1.is_multiple_of(row);
         check(&rows(3, 0..50).collect::<Vec<_>>());
         check(&rows(3, 7..9).collect::<Vec<_>>());
         check(&rows(3, 1..50).filter(but(7)).collect::<Vec<_>>());
