@@ -172,12 +172,17 @@ pub fn not_frozen(dataset: &str, access: &Access, calendar: Calendar, windows: i
     }
 }
 
+/// Returns whether it depends on the age of partitions if publishing them needs the word of somebody else.
+pub fn asks_for_age(access: &Access) -> bool {
+    access.approval == Rule::Late && !access.approvers.is_empty()
+}
+
 /// Returns why publishing needs the word of somebody else, or `None`. `old` are the partitions that are published and final, or
 /// have late records beyond the repair window.
 pub fn approval_needed(access: &Access, old: &[String]) -> Option<String> {
     match access.approval {
         Rule::Required => Some("every publication of the dataset needs approval".into()),
-        Rule::Late if !access.approvers.is_empty() && !old.is_empty() => {
+        Rule::Late if asks_for_age(access) && !old.is_empty() => {
             let listed = old.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
             let more = if old.len() > 5 { format!(" and {} more", old.len() - 5) } else { String::new() };
             Some(format!("{listed}{more}: older than the repair window"))

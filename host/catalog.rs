@@ -2,6 +2,7 @@
 //! Never touches a data file. Every change of the lake, with all that belongs to it, is one transaction.
 //! Read by planning; written by ingest, publish and rollback.
 
+mod behind;
 mod copy;
 mod ducklake;
 mod health;
@@ -143,6 +144,9 @@ pub struct View<'c> {
 /// The catalog file's name in a warehouse.
 pub const FILE: &str = "catalog.sqlite";
 
+/// Pages that are kept in memory: what a swap of thousands of partitions changes is written once, and not each time that it does not fit.
+const CACHE_KIB: i64 = 32 << 10;
+
 /// How long a writer waits for another one.
 const BUSY: Duration = Duration::from_secs(60);
 
@@ -280,6 +284,7 @@ fn configure(connection: &Connection) -> Result<(), CatalogError> {
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     connection.set_prepared_statement_cache_capacity(128);
     // A plan that does not depend on the values that are bound is not made again for each of them.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;

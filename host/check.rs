@@ -112,16 +112,9 @@ pub fn check(subject: &Subject, catalog: &mut Catalog, computed: Vec<Computed>, 
 
 /// The published files of the partitions that differ.
 fn live_files(subject: &Subject, catalog: &mut Catalog, partitions: &[PartitionRecord]) -> Result<HashMap<String, Vec<LiveFile>>, CheckError> {
-    let mut live = HashMap::new();
-    if let Some(table) = subject.published {
-        catalog.read(|view| {
-            for p in partitions.iter().filter(|p| p.prior_checksum.is_some()) {
-                live.insert(p.partition.clone(), view.partition_files(table, subject.base, &p.partition)?);
-            }
-            Ok::<_, CatalogError>(())
-        })?;
-    }
-    Ok(live)
+    let Some(table) = subject.published else { return Ok(HashMap::new()) };
+    let differ = partitions.iter().filter(|p| p.prior_checksum.is_some()).map(|p| p.partition.as_str());
+    Ok(catalog.read(|view| view.files_of(table, subject.base, differ))?)
 }
 
 /// Fills in rows added, removed and changed. Equal checksums need no look at the rows.

@@ -31,7 +31,7 @@ use crate::{
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use output::{Answer, print, talk};
 use report::Failure;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::{
     ffi::OsString,
     io::IsTerminal,
@@ -151,6 +151,11 @@ impl Context {
         let workers = global.workers.map_or_else(cores, |n| n as usize);
         let options = Options { operator, token, clock, memory_bytes: global.memory as usize, workers, faults: Default::default() };
         Context { global, options }
+    }
+
+    /// Returns what `make` makes for programs, if one asks: of a warehouse with many partitions it is large.
+    fn object(&self, make: impl FnOnce() -> Value) -> Value {
+        if self.global.json { make() } else { Value::Null }
     }
 
     /// Opens the project, and says what dead processes had left.

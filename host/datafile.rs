@@ -19,16 +19,18 @@ use arrow::{
 use bytes::Bytes;
 use parquet::{
     arrow::{
-        ArrowWriter, ProjectionMask,
+        ARROW_SCHEMA_META_KEY, ArrowWriter, ProjectionMask,
         arrow_reader::{
             ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
             statistics::StatisticsConverter,
         },
+        arrow_writer::ArrowWriterOptions,
+        encode_arrow_schema,
     },
     basic::{Compression, Encoding, LogicalType, Type, ZstdLevel},
     errors::ParquetError,
     file::{
-        metadata::{PageIndexPolicy, ParquetMetaData},
+        metadata::{KeyValue, PageIndexPolicy, ParquetMetaData},
         properties::{EnabledStatistics, WriterProperties},
         reader::{ChunkReader, Length},
     },
@@ -36,6 +38,7 @@ use parquet::{
 };
 use sha2::{Digest as _, Sha256};
 use std::{
+    cell::RefCell,
     collections::{BTreeSet, HashSet},
     io::{self, Write},
     sync::{
@@ -105,6 +108,10 @@ pub struct Written {
 const SAMPLE_ROWS: usize = 2_048;
 const SAMPLE_ROWS_MIN: usize = 256;
 
+/// What the first batch of a tiny file has at most: there is no second one then.
+const TINY_ROWS: usize = 2_048;
+const TINY_BYTES: usize = 16 << 10;
+
 /// A file that is being written.
 pub struct Writer {
     path: String,
@@ -166,8 +173,9 @@ impl Writer {
     fn begun(&mut self, first: Option<&RecordBatch>) -> Result<&mut ArrowWriter<Tee>, ParquetError> {
         if let Body::Empty(tee) = &mut self.body {
             let tee = tee.take().ok_or_else(|| ParquetError::General("an earlier write failed".into()))?;
-            let properties = properties(&self.columns, first);
-            self.body = Body::Begun(Box::new(ArrowWriter::try_new(tee, self.schema.clone(), Some(properties))?));
+            let properties = properties(&self.columns, first, &self.schema);
+            let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
+            self.body = Body::Begun(Box::new(ArrowWriter::try_new_with_options(tee, self.schema.clone(), options)?));
         }
         match &mut self.body {
             Body::Begun(writer) => Ok(writer),
@@ -259,11 +267,29 @@ impl Writer {
     }
 }
 
+thread_local! {
+    /// The last schema that this thread wrote a file with, as Arrow's readers find it in the file: many small files have the same.
+    static ENCODED: RefCell<Option<(SchemaRef, String)>> = const { RefCell::new(None) };
+}
+
+/// Returns the entry of a file's metadata that has its Arrow schema.
+fn arrow_schema(schema: &SchemaRef) -> KeyValue {
+    ENCODED.with_borrow_mut(|last| {
+        if last.as_ref().is_none_or(|(of, _)| of != schema) {
+            *last = Some((schema.clone(), encode_arrow_schema(schema)));
+        }
+        KeyValue::new(ARROW_SCHEMA_META_KEY.into(), last.as_ref().map(|(_, encoded)| encoded.clone()))
+    })
+}
+
 /// Returns how a file of these columns is written.
-fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>) -> WriterProperties {
+fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>, schema: &SchemaRef) -> WriterProperties {
     let level = ZstdLevel::try_new(1).unwrap_or_default();
+    // A compressor costs more to set up than it would save where all of the file is a few blocks of the disk.
+    let tiny = first.is_some_and(|batch| batch.num_rows() < TINY_ROWS && batch.get_array_memory_size() < TINY_BYTES);
     let mut properties = WriterProperties::builder()
-        .set_compression(Compression::ZSTD(level))
+        .set_compression(if tiny { Compression::SNAPPY } else { Compression::ZSTD(level) })
+        .set_key_value_metadata(Some(vec![arrow_schema(schema)]))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_write_batch_size(PAGE_ROWS)
@@ -576,6 +602,29 @@ mod tests {
         let page = scanned(&[Window::new(second(low), second(high)).unwrap()]);
         assert_eq!((page[0], page.len()), (3 * PAGE_ROWS as i64, PAGE_ROWS));
         assert!(scanned(&[Window::new(second(rows), second(rows + 1)).unwrap()]).is_empty());
+    }
+
+    #[test]
+    fn a_tiny_file_needs_no_compressor_and_each_says_its_arrow_schema() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        for (n, (name, rows)) in [("a", 10), ("a", TINY_BYTES as i64), ("b", 10)].into_iter().enumerate() {
+            let columns = vec![TableColumn { id: 1, field: Column::new(name, DataType::Int64, false) }];
+            let table = Table { id: 1, name: "t".into(), folder: String::new(), columns, partition_id: None };
+            let schema = Arc::new(Schema::new(vec![table.columns[0].field.arrow(Some(1))]));
+            let path = format!("{n}.parquet");
+            let mut writer = Writer::create(&store, path.clone(), &table).unwrap();
+            writer.write(&RecordBatch::try_new(schema.clone(), vec![Arc::new(Int64Array::from_iter_values(0..rows))]).unwrap()).unwrap();
+            writer.finish().unwrap();
+            let read = ParquetRecordBatchReaderBuilder::try_new(store.open(&path).unwrap()).unwrap();
+            assert_eq!(read.schema().fields(), schema.fields());
+            let file = read.metadata().file_metadata();
+            // Bytes are as Arrow's own writer has them.
+            let own = KeyValue::new(ARROW_SCHEMA_META_KEY.into(), encode_arrow_schema(&schema));
+            assert_eq!(file.key_value_metadata(), Some(&vec![own]));
+            let snappy = read.metadata().row_group(0).column(0).compression() == Compression::SNAPPY;
+            assert_eq!(snappy, rows == 10, "{rows} rows");
+        }
     }
 
     #[test]

@@ -521,13 +521,15 @@ fn remove_bytes(store: &Store, catalog: &mut Catalog) -> Result<u64, GcError> {
         turns.push(store.lock(name)?);
     }
     let mut gone = Vec::new();
+    // Twice is cheap: what the catalog refers to is never touched.
+    let referred = catalog.read(|v| v.referred(&left.iter().map(|(_, path, _)| path.as_str()).collect::<Vec<_>>()))?;
     for (id, path, _) in left {
-        // Twice is cheap: what the catalog refers to is never touched.
-        if !catalog.read(|v| v.refers_to(&path))? {
+        if !referred.contains(&path) {
             store.remove(&path)?;
         }
         gone.push((id, path));
     }
+    store.remove_run_folders(gone.iter().map(|(_, path)| path.as_str()));
     catalog.record(|r| r.put_gone(&gone, &data_path))?;
     Ok(0)
 }

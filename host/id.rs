@@ -39,7 +39,9 @@ impl Digest {
 
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        self.0.iter().try_for_each(|b| write!(f, "{b:02x}"))
+        let digit = |nibble: u8| b"0123456789abcdef"[usize::from(nibble)];
+        let text: [u8; 64] = std::array::from_fn(|i| digit(if i % 2 == 0 { self.0[i / 2] >> 4 } else { self.0[i / 2] & 15 }));
+        f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }
 
@@ -53,12 +55,14 @@ impl FromStr for Digest {
     type Err = String;
     fn from_str(text: &str) -> Result<Digest, String> {
         let bad = || format!("{text:?} is not a SHA-256 (64 hex digits)");
-        if text.len() != 64 || !text.is_ascii() {
+        let (digits, []) = text.as_bytes().as_chunks::<2>() else { return Err(bad()) };
+        let digit = |b: u8| (b as char).to_digit(16).ok_or_else(bad);
+        let mut bytes = [0; 32];
+        if digits.len() != bytes.len() {
             return Err(bad());
         }
-        let mut bytes = [0; 32];
-        for (i, b) in bytes.iter_mut().enumerate() {
-            *b = u8::from_str_radix(&text[2 * i..2 * i + 2], 16).map_err(|_| bad())?;
+        for (byte, [high, low]) in bytes.iter_mut().zip(digits) {
+            *byte = (digit(*high)? << 4 | digit(*low)?) as u8;
         }
         Ok(Digest(bytes))
     }

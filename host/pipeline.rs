@@ -38,7 +38,7 @@ pub use why::Why;
 
 use crate::{
     access,
-    catalog::{Catalog, CatalogError, Dropped, IdEntry, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Dropped, IdEntry, Landed, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
     config::{ConfigError, Dataset, Limits, MaxRejects, Project, Source, TransformRef},
     decode,
     gc::{self, Collected, Garbage},
@@ -52,10 +52,10 @@ use crate::{
     recover,
     schema::envelope,
     store::{self, Store, staging},
-    time::{Clock, EventTime, IngestTime},
+    time::{Clock, EventTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
-    window::Window,
+    window::{Calendar, Window},
 };
 use std::{
     cell::OnceCell,
@@ -143,10 +143,8 @@ pub struct SourceStatus {
     pub name: String,
     /// Its watermark.
     pub watermark: Option<WatermarkRow>,
-    /// Files landed, records, rejects.
-    pub landed: (i64, i64, i64),
-    /// When a file was landed last.
-    pub last: Option<IngestTime>,
+    /// What it has landed.
+    pub landed: Landed,
     /// Whether it has been silent for longer than `idle_after`.
     pub idle: bool,
     /// How many records happened how long before the watermark as it stood: upper ends in microseconds, records.
@@ -160,6 +158,27 @@ pub struct ShownRun {
     pub row: RunRow,
     /// Why it cannot be computed again, if retention removed what it read.
     pub raw_gone: Option<Dropped>,
+}
+
+/// How much facts say of slots and of the repair queue.
+#[derive(Clone, Copy)]
+enum Extent {
+    /// All that there is, for a plan.
+    Whole,
+    /// What decides on states: which partitions are not built, or have other records than they were computed from. A plan made of these has the
+    /// partitions of a plan made of all, but counts no records and no partition that is up to date.
+    Behind,
+    /// The slots of whole partitions, and of the queue as for states: for a plan that is made already, or of a window that is named.
+    Inside(Window),
+}
+
+impl Extent {
+    /// Returns what a plan for a request needs. Only a backfill looks at no partition outside of its window.
+    fn of(request: &Request, calendar: Calendar) -> Extent {
+        let Some(window) = request.window.filter(|_| request.kind == Kind::Backfill) else { return Extent::Whole };
+        let (first, last) = (calendar.at(window.start()), calendar.at(EventTime(window.end().0 - 1)));
+        Window::new(first.start(), last.end()).map_or(Extent::Whole, Extent::Inside)
+    }
 }
 
 /// A raw table whose payload a query does not see.
@@ -360,6 +379,17 @@ impl Workshop {
 
     /// Returns what is known of a dataset at one snapshot.
     fn facts(&mut self, dataset: &Dataset, transform_digest: Digest, at: Option<SnapshotId>) -> Result<(Facts, SnapshotId), Error> {
+        self.facts_of(dataset, transform_digest, at, Extent::Whole)
+    }
+
+    /// As [`Workshop::facts`], of slots and queue no more than is asked for.
+    fn facts_of(
+        &mut self,
+        dataset: &Dataset,
+        transform_digest: Digest,
+        at: Option<SnapshotId>,
+        extent: Extent,
+    ) -> Result<(Facts, SnapshotId), Error> {
         let descriptor = self.descriptor_of(transform_digest)?;
         let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
         let calendar = dataset.calendar();
@@ -387,6 +417,16 @@ impl Workshop {
             }
             let inputs = v.input_states(&sources, now)?;
             let stand = Stand::of_all(&inputs, if sources.len() > 1 { v.joint(&dataset.name)? } else { None });
+            let published = v.published(&dataset.name, None)?;
+            let slots = match extent {
+                Extent::Whole => v.slots(&dataset.inputs, input_snapshot)?,
+                Extent::Behind => v.slots_behind(&dataset.inputs, input_snapshot, &published)?,
+                Extent::Inside(window) => v.slots_inside(&dataset.inputs, input_snapshot, window)?,
+            };
+            let queue = match extent {
+                Extent::Whole => v.queue(&dataset.name, None)?,
+                Extent::Behind | Extent::Inside(_) => v.queue_behind(&dataset.name, &published)?,
+            };
             let facts = Facts {
                 downstream: false,
                 upstream: Vec::new(),
@@ -398,9 +438,9 @@ impl Workshop {
                 transform_digest,
                 inputs,
                 stand,
-                published: v.published(&dataset.name, None)?,
-                slots: v.slots(&dataset.inputs, input_snapshot)?,
-                queue: v.queue(&dataset.name, None)?,
+                published,
+                slots,
+                queue,
                 files,
                 reparsed: v.reparsed(&dataset.inputs, input_snapshot)?,
                 dropped: v.dropped_of(&dataset.inputs, input_snapshot)?,
@@ -419,8 +459,9 @@ impl Workshop {
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
         self.refuse_recut(&dataset)?;
-        let (facts, _) = self.facts(&dataset, row.digest, request.snapshot)?;
-        Ok(plan(&facts, &self.plan_request(request, &dataset)?)?)
+        let asked = self.plan_request(request, &dataset)?;
+        let (facts, _) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
+        Ok(plan(&facts, &asked)?)
     }
 
     /// The dataset as declared, with what the request overrides.
@@ -543,8 +584,8 @@ impl Workshop {
         for source in self.project.sources.values().filter(used) {
             let row = self.catalog.read(|v| {
                 let idle = v.input_states(&[source], now)?.iter().any(|s| s.idle);
-                let (watermark, landed, last) = (v.watermark(&source.name)?, v.landed_totals(&source.name)?, v.last_landed(&source.name)?);
-                Ok::<_, CatalogError>(SourceStatus { name: source.name.clone(), watermark, landed, last, idle, lateness: v.lateness(&source.name)? })
+                let (watermark, landed) = (v.watermark(&source.name)?, v.landed_totals(&source.name)?);
+                Ok::<_, CatalogError>(SourceStatus { name: source.name.clone(), watermark, landed, idle, lateness: v.lateness(&source.name)? })
             })?;
             sources.push(row);
         }
@@ -552,7 +593,7 @@ impl Workshop {
         for d in chosen {
             let registered = self.transform_row(&d.transform).map(|t| t.digest);
             let digest = *registered.as_ref().unwrap_or(&Digest([0; 32]));
-            let (facts, _) = self.facts(&d, digest, None)?;
+            let (facts, _) = self.facts_of(&d, digest, None, Extent::Behind)?;
             let built = plan(
                 &facts,
                 &Request {
@@ -565,7 +606,7 @@ impl Workshop {
                     bytes_max: None,
                 },
             )?;
-            let mut status = dataset_status(&d, &facts, built.partition_count(), registered.is_ok());
+            let mut status = dataset_status(&d, facts, built.partition_count(), registered.is_ok());
             let counts = self.catalog.read(|v| v.quarantine_counts(&d.name))?;
             status.partitions.iter_mut().for_each(|p| p.quarantined = counts.get(&p.published.partition).copied().unwrap_or(0));
             datasets.push(status);
@@ -692,7 +733,7 @@ fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {
     Ok(ShownRun { row, raw_gone })
 }
 
-fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) -> DatasetStatus {
+fn dataset_status(d: &Dataset, facts: Facts, buildable: u64, registered: bool) -> DatasetStatus {
     let state = |p: &PublishedRow| match facts.stand.map(|s| s.cutoffs) {
         Some(c) if p.window.end() <= c.approval => "final",
         Some(c) if p.window.end() <= c.late => "closed",
@@ -703,21 +744,15 @@ fn dataset_status(d: &Dataset, facts: &Facts, buildable: u64, registered: bool) 
     let waiting: Vec<QueueRow> = facts.queue.iter().filter(waits).cloned().collect();
     let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
     // A transform that is not registered makes nothing stale yet.
-    let mut stale = stale(facts).into_iter().collect::<HashMap<_, _>>();
+    let mut stale = stale(&facts).into_iter().collect::<HashMap<_, _>>();
     stale.values_mut().for_each(|why| why.retain(|w| registered || *w != Staleness::Transform));
-    let partition = |p: &PublishedRow| {
+    let partition = |p: PublishedRow| {
         let start = p.window.start();
-        PartitionState {
-            published: p.clone(),
-            state: state(p),
-            dirty: dirty.contains(&start),
-            stale: stale.get(&start).cloned().unwrap_or_default(),
-            quarantined: 0,
-        }
+        let (state, stale) = (state(&p), stale.remove(&start).unwrap_or_default());
+        PartitionState { published: p, state, dirty: dirty.contains(&start), stale, quarantined: 0 }
     };
-    let partitions = facts.published.iter().map(partition).collect();
-    let (inputs, stand) = (facts.inputs.clone(), facts.stand);
-    let (downstream, unready) = (facts.downstream, facts.unready.clone());
+    let partitions = facts.published.into_iter().map(partition).collect();
+    let Facts { inputs, stand, downstream, unready, .. } = facts;
     DatasetStatus { name: d.name.clone(), inputs, downstream, unready, stand, transform: d.transform.clone(), partitions, waiting, buildable }
 }
 

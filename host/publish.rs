@@ -203,11 +203,16 @@ fn place(store: &Store, catalog: &mut Catalog, run: &mut Ready) -> Result<Vec<Ne
     let mut moves = Vec::new();
     for (i, file) in staged.iter().enumerate() {
         let partition = file.file.partition.clone().unwrap_or_default();
-        moves.push((file.path.clone(), format!("{PARTITION}={}/{owner}-{i}.parquet", path_segment(&partition))));
+        moves.push((file.path.clone(), place_of(&owner, &partition, i)));
     }
     move_into_place(store, catalog, &owner, &folder, &moves)?;
     record_files(manifest, staged, &moves, &folder);
     Ok(staged.iter().zip(&moves).map(|(w, (_, path))| NewFile { path: path.clone(), ..w.file.clone() }).collect())
+}
+
+/// Returns where a run's file lies in the folder of its table: all of a run in one folder, which is made and made durable once.
+fn place_of(owner: &str, partition: &str, number: usize) -> String {
+    format!("{owner}/{}-{owner}-{number}.parquet", path_segment(partition))
 }
 
 /// Compares each run with its base before any of them is swapped in, and returns the tables.
@@ -241,10 +246,10 @@ fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &s
     let targets: Vec<String> = moves.iter().map(|(_, to)| format!("{folder}{to}")).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
     let moved = || {
-        let pairs: Vec<(&String, &String)> = moves.iter().map(|(from, _)| from).zip(&targets).collect();
+        let pairs: Vec<(&str, &str)> = moves.iter().map(|(from, _)| from.as_str()).zip(targets.iter().map(String::as_str)).collect();
         spread(&pairs, |(from, _)| store.sync(from))?;
         // Linked, not moved: whatever happens, a staged run still has its files.
-        spread(&pairs, |(from, to)| store.link(from, to))?;
+        store.link(&pairs)?;
         store.sync_entries(&targets)
     };
     moved().inspect_err(|_| {
@@ -304,15 +309,21 @@ pub fn moved(
     if view.unpartitioned_files(table, now)? > 0 {
         changes.push("another tool inserted rows without a partition".into());
     }
-    for (name, start, prior_run) in partitions {
-        let stands = view.published_at(dataset, start)?;
-        if stands.as_ref().map(|s| s.run) != prior_run {
+    let partitions: Vec<_> = partitions.collect();
+    let stands = view.published_of(dataset, partitions.iter().map(|(_, start, _)| *start))?;
+    let ids = |at: SnapshotId| -> Result<HashMap<String, Vec<i64>>, CatalogError> {
+        let files = view.files_of(table, at, partitions.iter().map(|(name, ..)| name.as_str()))?;
+        Ok(files.into_iter().map(|(name, files)| (name, files.iter().map(|f| f.id).collect())).collect())
+    };
+    let live = ids(now)?;
+    // What is seen at one snapshot is the same twice.
+    let then = if base == now { None } else { Some(ids(base)?) };
+    for (name, start, prior_run) in &partitions {
+        let stands = stands.get(start);
+        if stands.map(|s| s.run) != *prior_run {
             let by = stands.map_or("taken away".into(), |s| format!("published by {} (snapshot {})", s.run, s.published_snapshot));
             changes.push(format!("partition {name} was {by}"));
-            continue;
-        }
-        let (then, live) = (view.partition_files(table, base, &name)?, view.partition_files(table, now, &name)?);
-        if then.iter().map(|f| f.id).ne(live.iter().map(|f| f.id)) {
+        } else if then.as_ref().is_some_and(|then| then.get(name) != live.get(name)) {
             changes.push(format!("files of partition {name} were replaced by another tool"));
         }
     }
@@ -331,15 +342,13 @@ fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], files: 
 
 /// The swap: old files end, new ones begin, and everything that goes with it.
 fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[NewFile], now: IngestTime) -> Result<(), PublishError> {
-    let mut ids = Vec::new();
     let recipe = &manifest.recipe;
     let starts = || manifest.partitions.iter().map(|p| EventTime(p.start_us));
     let before = commit.view().sum_without(&recipe.dataset, starts(), commit.view().partition_sum(&recipe.dataset)?)?;
     commit.watch_published()?;
     // Where a run came to what was there, the files stay.
-    for p in manifest.partitions.iter().filter(|p| !p.kept) {
-        ids.extend(commit.view().partition_files(table, commit.base(), &p.partition)?.iter().map(|f| f.id));
-    }
+    let replaced = manifest.partitions.iter().filter(|p| !p.kept).map(|p| p.partition.as_str());
+    let ids: Vec<i64> = commit.view().files_of(table, commit.base(), replaced)?.values().flatten().map(|f| f.id).collect();
     commit.end_files(table, &ids)?;
     commit.add_files(table, files)?;
     let snapshot = commit.snapshot();
@@ -423,12 +432,8 @@ pub fn rollback(
         let mut done = manifest.clone();
         catalog.commit(now, &author, &message, |commit| {
             compare_with_base(commit, &done, &table)?;
-            let mut files = Vec::new();
-            for (file, path) in &links {
-                files.push(commit.copy_of(file, &table, path.clone())?);
-            }
-            swap(commit, &mut done, &table, &files, now)?;
-            Ok::<_, PublishError>(())
+            let files = commit.copies_of(&links, &table)?;
+            swap(commit, &mut done, &table, &files, now)
         })?;
         Ok(done)
     });
@@ -459,9 +464,12 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     let table = view.table(dataset, latest)?.ok_or_else(|| no_prior("", format!("the table {dataset} was dropped")))?;
     let (mut priors, mut later) = (Vec::new(), Vec::new());
     let mut records: HashMap<RunId, (HashMap<String, PartitionRecord>, Option<Manifest>)> = HashMap::new();
+    let standing = view.published_of(dataset, undone.partitions.iter().map(|p| EventTime(p.start_us)))?;
+    let stood = undone.partitions.iter().filter(|p| p.prior_run.is_some()).map(|p| p.partition.as_str());
+    let mut earlier = view.files_of(&table, before, stood)?;
     for p in &undone.partitions {
-        let stands = view.published_at(dataset, EventTime(p.start_us))?;
-        match stands.as_ref() {
+        let stands = standing.get(&EventTime(p.start_us));
+        match stands {
             Some(s) if s.run == undone.run => {}
             Some(s) => later.push(format!("{} by {}", p.partition, s.run)),
             // The run took the partition away, and that is how it stands.
@@ -475,7 +483,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
             reason: format!("rollback of {}", undone.run),
             ..Default::default()
         };
-        (record.prior_run, record.prior_rows, record.prior_checksum) = match &stands {
+        (record.prior_run, record.prior_rows, record.prior_checksum) = match stands {
             Some(s) => (Some(s.run), Some(s.rows as u64), Some(s.checksum)),
             None => (None, None, None),
         };
@@ -501,7 +509,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
                     return Err(PublishError::Removed { run: undone.run, partition: p.partition.clone(), removed: Box::new(removed) });
                 }
             }
-            files = view.partition_files(&table, before, &p.partition)?;
+            files = earlier.remove(&p.partition).unwrap_or_default();
             let rows: i64 = files.iter().map(|f| f.rows).sum();
             if rows as u64 != old.rows {
                 return Err(no_prior(&p.partition, format!("its files at snapshot {before} have {rows} rows, recorded were {}", old.rows)));
@@ -528,7 +536,7 @@ fn link_files(
     for (prior, p) in priors.iter().zip(&mut manifest.partitions) {
         let mut records = Vec::new();
         for file in &prior.files {
-            let path = format!("{PARTITION}={}/{owner}-{}.parquet", path_segment(&p.partition), links.len());
+            let path = place_of(owner, &p.partition, links.len());
             let Some((digest, _)) = digests.next() else { unreachable!("BUG: every file was hashed") };
             if let Some(recorded) = prior.record.files.iter().find(|f| f.path == file.path).map(|f| f.digest)
                 && recorded != digest
@@ -542,7 +550,7 @@ fn link_files(
     }
     let targets: Vec<String> = links.iter().map(|(_, path)| format!("{}{path}", table.folder)).collect();
     catalog.record(|r| r.put_intents(owner, &targets))?;
-    spread(&links.iter().zip(&targets).collect::<Vec<_>>(), |((file, _), to)| store.link(&file.path, to))?;
+    store.link(&links.iter().zip(&targets).map(|((file, _), to)| (file.path.as_str(), to.as_str())).collect::<Vec<_>>())?;
     store.sync_entries(&targets)?;
     manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
     Ok(links)

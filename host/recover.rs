@@ -87,14 +87,13 @@ pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usi
     }
     // The commit that would refer to them also clears the intents, so none of them is referred to.
     let mut removed = 0;
-    for path in &paths {
-        // Twice is cheap: what the catalog refers to is never touched.
-        if catalog.read(|v| v.refers_to(path))? {
-            continue;
-        }
+    // Twice is cheap: what the catalog refers to is never touched.
+    let referred = catalog.read(|v| v.referred(&paths.iter().map(String::as_str).collect::<Vec<_>>()))?;
+    for path in paths.iter().filter(|p| !referred.contains(*p)) {
         removed += store.exists(path) as usize;
         store.remove(path)?;
     }
+    store.remove_run_folders(paths.iter().map(String::as_str));
     catalog.record(|r| r.clear_intents(owner))?;
     Ok(removed)
 }

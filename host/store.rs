@@ -1,7 +1,7 @@
 //! The door to files: durable writes, renames, links and locks inside one warehouse folder.
 //! Never knows what is in a file. A path handed to it is relative to the warehouse.
 
-use crate::id::Digest;
+use crate::id::{Digest, RunId};
 use sha2::{Digest as _, Sha256};
 pub use std::fs::File;
 use std::{
@@ -182,10 +182,7 @@ impl Store {
     pub fn create(&self, relative: &str) -> Result<File, StoreError> {
         self.faults.step();
         let path = self.path(relative);
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
-        }
-        File::create_new(&path).at("create", &path)
+        in_folder(&path, || File::create_new(&path))?.at("create", &path)
     }
 
     /// Opens a file for reading.
@@ -270,10 +267,7 @@ impl Store {
     pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
         self.faults.step();
         let (from, to) = (self.path(from), self.path(to));
-        if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
-        }
-        match fs::rename(&from, &to) {
+        match in_folder(&to, || fs::rename(&from, &to))? {
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
                 copy_durably(&from, &to)?;
                 fs::remove_file(&from).at("remove", &from)
@@ -282,19 +276,27 @@ impl Store {
         }
     }
 
-    /// Gives the file `from` a second name, or copies it where the file system has no hard links.
+    /// Gives files second names, each pair from and to, or copies them where the file system has no hard links.
     ///
     /// # Errors
-    /// The file is gone, or the new name exists.
-    pub fn link(&self, from: &str, to: &str) -> Result<(), StoreError> {
+    /// A file is gone, or a new name exists.
+    pub fn link(&self, pairs: &[(&str, &str)]) -> Result<(), StoreError> {
+        let Some(((from, to), rest)) = pairs.split_first() else { return Ok(()) };
+        // A folder takes one new name at a time, and waits for no disk: side by side they would only be in each other's way. Copies do wait.
+        if self.link_one(from, to)? {
+            rest.iter().try_for_each(|(from, to)| self.link_one(from, to).map(drop))
+        } else {
+            spread(rest, |(from, to)| self.link_one(from, to)).map(drop)
+        }
+    }
+
+    /// Returns whether it is a link, and not a copy.
+    fn link_one(&self, from: &str, to: &str) -> Result<bool, StoreError> {
         self.faults.step();
         let (source, target) = (self.path(from), self.path(to));
-        if let Some(parent) = target.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
-        }
-        match fs::hard_link(&source, &target) {
-            Ok(()) => Ok(()),
-            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(drop),
+        match in_folder(&target, || fs::hard_link(&source, &target))? {
+            Ok(()) => Ok(true),
+            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(|_| false),
             Err(e) => Err(e).at("link", &source),
         }
     }
@@ -321,6 +323,16 @@ impl Store {
         match fs::remove_file(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e).at("remove", &path),
             _ => Ok(()),
+        }
+    }
+
+    /// Removes the folders that files of runs were in, where nothing is in them any more: only the run puts files there, and each of them once. What is in
+    /// the way stays.
+    pub fn remove_run_folders<'p>(&self, files: impl Iterator<Item = &'p str>) {
+        let is_run = |name: &str| name.parse::<RunId>().is_ok_and(|run| run.to_string() == name);
+        let folders: BTreeSet<&Path> = files.filter_map(|f| Path::new(f).parent()).collect();
+        for folder in folders.into_iter().filter(|f| f.file_name().and_then(|n| n.to_str()).is_some_and(is_run)) {
+            fs::remove_dir(self.root.join(folder)).ok();
         }
     }
 
@@ -396,7 +408,9 @@ impl Store {
     pub fn digest(&self, relative: &str) -> Result<(Digest, u64), StoreError> {
         let path = self.path(relative);
         let mut file = File::open(&path).at("open", &path)?;
-        let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 18]);
+        let whole = file.metadata().at("look at", &path)?.len();
+        // One byte more than it has: a small file is read at once, and its end is seen with it.
+        let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; whole.saturating_add(1).min(1 << 18) as usize]);
         loop {
             let n = file.read(&mut buffer).at("read", &path)?;
             if n == 0 {
@@ -449,6 +463,17 @@ impl Store {
         let file = File::options().create(true).truncate(false).write(true).open(&path).at("open", &path)?;
         file.lock().at("lock", &path)?;
         Ok(Claim { _file: file })
+    }
+}
+
+/// Makes something at a path; its folder is made when it turns out to be missing, and not looked for before each of many files.
+fn in_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> Result<io::Result<T>, StoreError> {
+    match (make(), path.parent()) {
+        (Err(e), Some(folder)) if e.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(folder).at("create the folder", folder)?;
+            Ok(make())
+        }
+        (made, _) => Ok(made),
     }
 }
 

@@ -125,7 +125,7 @@ fn some_file(folder: &Path) -> PathBuf {
 /// Files that a command needs are gone, or are not what was recorded: it names the file and the way out, and changes nothing; with the file back it works.
 #[test]
 fn a_file_that_vanished_or_was_changed_is_named_and_nothing_changes() {
-    let daily = "warehouse/data/main/daily/_partition=2026-05-01";
+    let daily = "warehouse/data/main/daily/r1";
     let cases = [
         ("publish r3", "warehouse/staging/r3", "discard the run"),
         ("diff r3", "warehouse/staging/r3", "discard the run"),

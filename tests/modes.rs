@@ -9,6 +9,7 @@ use restitch::{
     manifest::{Kind, Manifest, Mode, Status, WriteMode},
     pipeline::{Error, ErrorKind, RunRequest},
     plan::{BoundPlan, Reason},
+    time::{DAY_US, parse},
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -94,7 +95,7 @@ fn a_merge_counts_what_became_of_each_row_and_leaves_the_rest() {
     assert_eq!(run.bases[0].checksum, p.prior_checksum.unwrap());
     // Not all records of the day were read, so the late ones still wait.
     assert_eq!(dirty(&lab), ["2026-05-01"]);
-    let file = || std::fs::read_dir(lab.path("warehouse/data/main/daily/_partition=2026-05-01")).unwrap().count();
+    let file = || std::fs::read_dir(lab.path("warehouse/data/main/daily")).unwrap().count();
     let before = file();
     let again = go(&lab, merge(DAY, feed));
     assert_eq!(counts(&again), [merged([0, 0, 2, 2], true)]);
@@ -119,7 +120,7 @@ fn a_merge_counts_what_became_of_each_row_and_leaves_the_rest() {
 #[test]
 fn damaged_published_rows_are_refused() {
     let lab = totals_lab();
-    let path = lab.path("warehouse/data/main/daily/_partition=2026-05-01/r1-0.parquet");
+    let path = lab.path("warehouse/data/main/daily/r1/2026-05-01-r1-0.parquet");
     let sound = std::fs::read(&path).unwrap();
     let flip = || {
         let mut bytes = sound.clone();
@@ -128,7 +129,7 @@ fn damaged_published_rows_are_refused() {
         std::fs::write(&path, bytes).unwrap();
     };
     flip();
-    let refused = |e: Error| matches!(e, Error::Input { .. }) && e.to_string().contains("r1-0.parquet");
+    let refused = |e: Error| matches!(e, Error::Input { .. }) && e.to_string().contains("r1/2026-05-01-r1-0.parquet");
     assert!(refused(lab.try_go(merge(DAY, None)).unwrap_err()));
     assert_eq!(lab.rows("select status from restitch_runs order by run"), ["published", "failed"]);
     std::fs::write(&path, &sound).unwrap();
@@ -435,6 +436,7 @@ type Orders = BTreeMap<usize, Order>;
 #[test]
 fn random_sequences_follow_the_model() {
     const DAYS: usize = 3;
+    let time = |text: &str| parse(text, chrono_tz::Tz::UTC).unwrap().0;
     for seed in [3, 77, 4242] {
         let mut random = Random(seed);
         let lab = rows_lab();
@@ -493,6 +495,20 @@ fn random_sequences_follow_the_model() {
             }
             assert_eq!(read(&lab), model(&target), "seed {seed}, step {step}");
             assert_eq!(lab.rows("select count(*) from restitch_partitions"), [published.len().to_string()], "seed {seed}, step {step}");
+            // `status` reads less than a plan, and comes to the same.
+            let mut workshop = lab.open();
+            let status = workshop.status(Some("daily")).unwrap().1.remove(0);
+            assert_eq!(status.buildable, workshop.plan(&Lab::request(Kind::Run, None)).unwrap().partition_count(), "seed {seed}, step {step}");
+            // So does the plan of a window that is named.
+            let (from, to) = (time(&format!("{}T00:00Z", names.0)), time(&format!("{}T00:00Z", names.1)) + DAY_US);
+            let planned = workshop.plan(&Lab::request(Kind::Backfill, Some(window))).unwrap();
+            let landed = format!("select coalesce(sum(records), 0) from restitch_slot where slot_us >= {from} and slot_us < {to}");
+            assert_eq!(lab.rows(&landed), [planned.records().to_string()], "seed {seed}, step {step}");
+            let late = planned.ranges.iter().filter(|r| r.reason == Reason::Dirty).map(|r| r.partitions).sum::<u64>();
+            let waits = format!("select count(*) from restitch_partitions where dirty = 1 and partition between '{}' and '{}'", names.0, names.1);
+            assert_eq!(lab.rows(&waits), [late.to_string()], "seed {seed}, step {step}");
+            let dirty: Vec<&str> = status.partitions.iter().filter(|p| p.dirty).map(|p| p.published.partition.as_str()).collect();
+            assert_eq!(lab.rows("select partition from restitch_partitions where dirty = 1 order by 1"), dirty, "seed {seed}, step {step}");
         }
         for run in &runs {
             assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()), "seed {seed}, {}", run.run);

@@ -85,6 +85,8 @@ fn after_four_versions_and_keep_two_three_and_four_read_and_one_is_refused() {
     assert_eq!(gone, [runs[1].run, runs[0].run]);
     assert_eq!(files(&lab.path("warehouse/data/main/raw_orders")), raw, "raw is not gc's to judge here");
     assert_eq!(files(&lab.path("warehouse/data/main/daily")).len(), 2);
+    // The folder of a run goes with its last file.
+    assert_eq!([1, 2, 3, 4].map(|n| lab.path(&format!("warehouse/data/main/daily/r{n}")).exists()), [false, false, true, true]);
     // Versions 3 and 4 read, here and in DuckDB; 1 and 2 say that they are gone.
     assert_eq!(
         (total(&lab, Some(published[2])), total(&lab, Some(published[3])), total(&lab, None)),

@@ -2,13 +2,16 @@
 //! Never edits a row of an earlier snapshot but to end it. Row-level protocol: DuckLake specification 1.0.
 //! `Commit` is handed out by [`super::Catalog::commit`]; reading methods stand on [`View`], inside a commit too.
 
-use super::{CatalogError, View};
+use super::{CatalogError, View, health::PUT_DIGEST};
 use crate::{
     id::{Digest, SnapshotId},
     schema::{DataType, Field},
 };
 use rusqlite::{OptionalExtension, Transaction, params};
-use std::cmp::Ordering;
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+};
 
 /// Leaves out files that gc removed and whose rows stay for a while, for other tools (`restitch_hold`).
 pub(super) const THERE: &str = "NOT EXISTS (SELECT 1 FROM restitch_hold h WHERE h.data_file_id = f.data_file_id AND h.gone = 1)";
@@ -153,15 +156,18 @@ impl View<'_> {
         Ok(Some(Table { id, name: name.into(), folder: format!("{}{schema}{path}", self.data_path), columns, partition_id }))
     }
 
-    /// Returns whether a data file at that path of the warehouse is known, live or ended.
+    /// Returns those of these paths of the warehouse at which a data file is known, live or ended: one look at all files, however many there are.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn refers_to(&self, path: &str) -> Result<bool, CatalogError> {
+    pub fn referred(&self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+        let path = "?1 || 'main/' || t.path || f.path";
         let sql = format!(
-            "SELECT count(*) FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE ?1 || 'main/' || t.path || f.path = ?2 AND {THERE}"
+            "SELECT {path} FROM ducklake_data_file f JOIN ducklake_table t ON t.table_id = f.table_id WHERE {path} IN (SELECT value FROM json_each(?2)) AND {THERE}"
         );
-        Ok(self.connection.query_row(&sql, params![self.data_path, path], |r| r.get::<_, i64>(0))? > 0)
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(params![self.data_path, list(paths.iter())], |r| r.get(0))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Returns the highest column id that `table` ever had.
@@ -201,22 +207,48 @@ impl View<'_> {
     /// # Errors
     /// As [`View::files`].
     pub fn partition_files(&self, table: &Table, at: SnapshotId, partition: &str) -> Result<Vec<LiveFile>, CatalogError> {
-        self.files_where(table, at, None, Some(partition))
+        Ok(self.files_of(table, at, [partition].into_iter())?.remove(partition).unwrap_or_default())
     }
 
-    fn files_where(&self, table: &Table, at: SnapshotId, bounds_of: Option<i64>, partition: Option<&str>) -> Result<Vec<LiveFile>, CatalogError> {
+    /// Returns the files of these partitions of `table` that are visible at `at`, by partition: one query, however many there are.
+    ///
+    /// # Errors
+    /// As [`View::files`].
+    pub fn files_of<'p>(
+        &self,
+        table: &Table,
+        at: SnapshotId,
+        partitions: impl Iterator<Item = &'p str>,
+    ) -> Result<HashMap<String, Vec<LiveFile>>, CatalogError> {
+        let mut files: HashMap<String, Vec<LiveFile>> = HashMap::new();
+        let mut partitions = partitions.peekable();
+        if partitions.peek().is_none() {
+            return Ok(files);
+        }
+        for file in self.files_where(table, at, None, Some(&list(partitions)))? {
+            files.entry(file.partition.clone().unwrap_or_default()).or_default().push(file);
+        }
+        Ok(files)
+    }
+
+    fn files_where(&self, table: &Table, at: SnapshotId, bounds_of: Option<i64>, partitions: Option<&str>) -> Result<Vec<LiveFile>, CatalogError> {
         self.refuse_foreign_rows(table, at)?;
-        let filter = if partition.is_some() { "AND v.partition_value = ?4" } else { "AND ?4 IS NULL" };
+        let value = "v.table_id = f.table_id AND v.partition_key_index = 0";
+        let from = match partitions {
+            Some(_) => format!(
+                "(SELECT DISTINCT value FROM json_each(?4)) j CROSS JOIN ducklake_file_partition_value v ON v.table_id = ?2 AND v.partition_key_index = 0 AND v.partition_value = j.value
+                 CROSS JOIN ducklake_data_file f ON f.data_file_id = v.data_file_id AND {value}"
+            ),
+            None => format!("ducklake_data_file f LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND {value} AND ?4 IS NULL"),
+        };
         let sql = format!(
             "SELECT f.data_file_id, f.path, f.path_is_relative, f.record_count, f.file_size_bytes, f.begin_snapshot, f.partial_max, f.row_id_start, v.partition_value, s.min_value, s.max_value
-             FROM ducklake_data_file f
-             LEFT JOIN ducklake_file_partition_value v ON v.data_file_id = f.data_file_id AND v.table_id = f.table_id AND v.partition_key_index = 0
-             LEFT JOIN ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.column_id = ?3
-             WHERE f.table_id = ?2 AND f.begin_snapshot <= ?1 AND (f.end_snapshot IS NULL OR ?1 < f.end_snapshot) AND {THERE} {filter}
+             FROM {from} LEFT JOIN ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.column_id = ?3
+             WHERE f.table_id = ?2 AND f.begin_snapshot <= ?1 AND (f.end_snapshot IS NULL OR ?1 < f.end_snapshot) AND {THERE}
              ORDER BY f.begin_snapshot, f.data_file_id"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
-        let mut rows = statement.query(params![at.0, table.id, bounds_of, partition])?;
+        let mut rows = statement.query(params![at.0, table.id, bounds_of, partitions])?;
         let mut files = Vec::new();
         while let Some(r) = rows.next()? {
             let (path, relative): (String, i64) = (r.get(1)?, r.get(2)?);
@@ -450,14 +482,11 @@ impl<'c> Commit<'c> {
         let stats =
             self.tx.query_row("SELECT next_row_id FROM ducklake_table_stats WHERE table_id = ?1", [table.id], |r| r.get::<_, i64>(0)).optional()?;
         let first = stats.is_none();
-        let mut next_row_id = stats.unwrap_or(0);
-        let (mut rows, mut bytes) = (0, 0);
+        self.insert_files(table, files, stats.unwrap_or(0))?;
+        let (rows, bytes) = (files.iter().map(|f| f.rows).sum::<i64>(), files.iter().map(|f| f.bytes).sum::<i64>());
+        let next_row_id = stats.unwrap_or(0) + rows;
         let mut totals: Vec<ColumnStats> = Vec::new();
         for file in files {
-            self.insert_file(table, file, next_row_id)?;
-            next_row_id += file.rows;
-            rows += file.rows;
-            bytes += file.bytes;
             for s in &file.stats {
                 match totals.iter_mut().find(|t| t.column_id == s.column_id) {
                     Some(total) => widen(total, s),
@@ -487,21 +516,28 @@ impl<'c> Commit<'c> {
         Ok(())
     }
 
-    fn insert_file(&mut self, table: &Table, f: &NewFile, row_id: i64) -> Result<(), CatalogError> {
-        let id = self.next_file_id;
-        self.next_file_id += 1;
-        self.tx
-            .prepare_cached("INSERT INTO ducklake_data_file VALUES (?1, ?2, ?3, NULL, NULL, ?4, 1, 'parquet', ?5, ?6, ?7, ?8, ?9, NULL, NULL, NULL)")?
-            .execute(params![id, table.id, self.snapshot.0, f.path, f.rows, f.bytes, f.footer_bytes, row_id, table.partition_id])?;
-        if let Some(digest) = f.digest {
-            self.put_digest(&format!("{}{}", table.folder, f.path), digest)?;
-        }
-        let mut insert = self.tx.prepare_cached("INSERT INTO ducklake_file_column_stats VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)")?;
-        for s in &f.stats {
-            insert.execute(params![id, table.id, s.column_id, s.bytes, s.values, s.nulls, s.min, s.max, s.contains_nan.map(i64::from)])?;
-        }
-        if let Some(value) = &f.partition {
-            self.tx.prepare_cached("INSERT INTO ducklake_file_partition_value VALUES (?1, ?2, 0, ?3)")?.execute(params![id, table.id, value])?;
+    /// Writes the rows of new files: each with its own id and its first row's.
+    fn insert_files(&mut self, table: &Table, files: &[NewFile], mut row_id: i64) -> Result<(), CatalogError> {
+        let mut insert = self.tx.prepare_cached(
+            "INSERT INTO ducklake_data_file VALUES (?1, ?2, ?3, NULL, NULL, ?4, 1, 'parquet', ?5, ?6, ?7, ?8, ?9, NULL, NULL, NULL)",
+        )?;
+        let mut insert_digest = self.tx.prepare_cached(PUT_DIGEST)?;
+        let mut insert_stats = self.tx.prepare_cached("INSERT INTO ducklake_file_column_stats VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)")?;
+        let mut insert_value = self.tx.prepare_cached("INSERT INTO ducklake_file_partition_value VALUES (?1, ?2, 0, ?3)")?;
+        for f in files {
+            let id = self.next_file_id;
+            self.next_file_id += 1;
+            insert.execute(params![id, table.id, self.snapshot.0, f.path, f.rows, f.bytes, f.footer_bytes, row_id, table.partition_id])?;
+            if let Some(digest) = f.digest {
+                insert_digest.execute([format!("{}{}", table.folder, f.path), digest.to_string()])?;
+            }
+            for s in &f.stats {
+                insert_stats.execute(params![id, table.id, s.column_id, s.bytes, s.values, s.nulls, s.min, s.max, s.contains_nan.map(i64::from)])?;
+            }
+            if let Some(value) = &f.partition {
+                insert_value.execute(params![id, table.id, value])?;
+            }
+            row_id += f.rows;
         }
         Ok(())
     }
@@ -534,18 +570,15 @@ impl<'c> Commit<'c> {
         if ids.is_empty() {
             return Ok(());
         }
-        let mut ended = 0;
-        {
-            let mut end = self.tx.prepare_cached(
-                "UPDATE ducklake_data_file SET end_snapshot = ?1 WHERE data_file_id = ?2 AND table_id = ?3 AND end_snapshot IS NULL",
-            )?;
-            let mut end_deletes =
-                self.tx.prepare_cached("UPDATE ducklake_delete_file SET end_snapshot = ?1 WHERE data_file_id = ?2 AND end_snapshot IS NULL")?;
-            for id in ids {
-                ended += end.execute(params![self.snapshot.0, id, table.id])?;
-                end_deletes.execute(params![self.snapshot.0, id])?;
-            }
-        }
+        let listed = list(ids.iter());
+        let ended = self.tx.execute(
+            "UPDATE ducklake_data_file SET end_snapshot = ?1 WHERE data_file_id IN (SELECT value FROM json_each(?2)) AND table_id = ?3 AND end_snapshot IS NULL",
+            params![self.snapshot.0, listed, table.id],
+        )?;
+        self.tx.execute(
+            "UPDATE ducklake_delete_file SET end_snapshot = ?1 WHERE data_file_id IN (SELECT value FROM json_each(?2)) AND end_snapshot IS NULL",
+            params![self.snapshot.0, listed],
+        )?;
         if ended != ids.len() {
             return Err(CatalogError::Vanished { table: table.name.clone() });
         }
@@ -555,38 +588,57 @@ impl<'c> Commit<'c> {
         Ok(())
     }
 
-    /// Copies the statistics and counts of an ended file for a link of it at `path`.
+    /// Copies the statistics and counts of ended files for links of them, each at its path.
     ///
     /// # Errors
-    /// The file's row is gone (expired).
-    pub fn copy_of(&self, file: &LiveFile, table: &Table, path: String) -> Result<NewFile, CatalogError> {
-        let footer_bytes = self
-            .tx
-            .prepare_cached("SELECT footer_size FROM ducklake_data_file WHERE data_file_id = ?1")?
-            .query_row([file.id], |r| r.get::<_, Option<i64>>(0))
-            .optional()?
-            .ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?;
-        let sql = "SELECT column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan FROM ducklake_file_column_stats WHERE data_file_id = ?1 ORDER BY column_id";
+    /// The row of one is gone (expired).
+    pub fn copies_of(&self, links: &[(LiveFile, String)], table: &Table) -> Result<Vec<NewFile>, CatalogError> {
+        let ids = list(links.iter().map(|(file, _)| file.id));
+        let sql = "SELECT f.data_file_id, f.footer_size, d.digest FROM ducklake_data_file f LEFT JOIN restitch_digest d ON d.path = CASE WHEN f.path_is_relative <> 0 THEN ?2 || f.path ELSE f.path END
+                   WHERE f.data_file_id IN (SELECT value FROM json_each(?1))";
+        let mut known: HashMap<i64, (Option<i64>, Option<Digest>)> = HashMap::new();
         let mut statement = self.tx.prepare_cached(sql)?;
-        let mut rows = statement.query([file.id])?;
-        let mut stats = Vec::new();
+        let mut rows = statement.query(params![ids, table.folder])?;
         while let Some(r) = rows.next()? {
-            let column_id = r.get(0)?;
+            known.insert(r.get(0)?, (r.get(1)?, super::state::optional_digest(r, 2)?));
+        }
+        let stats = self.stats_of(&ids, table)?;
+        let copy = |(file, path): &(LiveFile, String)| {
+            let (footer_bytes, digest) = *known.get(&file.id).ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?;
+            let (partition, stats) = (file.partition.clone(), stats.get(&file.id).cloned().unwrap_or_default());
+            Ok(NewFile { path: path.clone(), rows: file.rows, bytes: file.bytes, footer_bytes, partition, stats, digest })
+        };
+        links.iter().map(copy).collect()
+    }
+
+    /// The statistics of files by their ids, which stand in a list in JSON.
+    fn stats_of(&self, ids: &str, table: &Table) -> Result<HashMap<i64, Vec<ColumnStats>>, CatalogError> {
+        let sql = "SELECT data_file_id, column_id, column_size_bytes, value_count, null_count, min_value, max_value, contains_nan FROM ducklake_file_column_stats
+                   WHERE data_file_id IN (SELECT value FROM json_each(?1)) ORDER BY data_file_id, column_id";
+        let mut statement = self.tx.prepare_cached(sql)?;
+        let mut rows = statement.query([ids])?;
+        let mut stats: HashMap<i64, Vec<ColumnStats>> = HashMap::new();
+        while let Some(r) = rows.next()? {
+            let column_id = r.get(1)?;
             let Some(column) = table.columns.iter().find(|c| c.id == column_id) else { continue };
-            stats.push(ColumnStats {
+            stats.entry(r.get(0)?).or_default().push(ColumnStats {
                 column_id,
                 data_type: column.field.data_type,
-                bytes: r.get::<_, Option<i64>>(1)?.unwrap_or(0),
-                values: r.get::<_, Option<i64>>(2)?.unwrap_or(0),
-                nulls: r.get::<_, Option<i64>>(3)?.unwrap_or(0),
-                min: r.get(4)?,
-                max: r.get(5)?,
-                contains_nan: r.get::<_, Option<i64>>(6)?.map(|n| n != 0),
+                bytes: r.get::<_, Option<i64>>(2)?.unwrap_or(0),
+                values: r.get::<_, Option<i64>>(3)?.unwrap_or(0),
+                nulls: r.get::<_, Option<i64>>(4)?.unwrap_or(0),
+                min: r.get(5)?,
+                max: r.get(6)?,
+                contains_nan: r.get::<_, Option<i64>>(7)?.map(|n| n != 0),
             });
         }
-        let digest = self.view().file_digest(&file.path)?;
-        Ok(NewFile { path, rows: file.rows, bytes: file.bytes, footer_bytes, partition: file.partition.clone(), stats, digest })
+        Ok(stats)
     }
+}
+
+/// Returns values as a list that `json_each` reads: one statement for many of them.
+pub(super) fn list(values: impl Iterator<Item = impl serde::Serialize>) -> String {
+    serde_json::json!(values.collect::<Vec<_>>()).to_string()
 }
 
 /// Widens `total` so that it covers `s` too.

@@ -2,12 +2,12 @@
 //! Never mends anything: it finds and names.
 //! `doctor` asks, and whoever reads files that a run was computed from.
 
-use super::{CatalogError, Commit, StateWrite, View, ducklake::THERE};
+use super::{CatalogError, View, ducklake::THERE};
 use crate::{
     id::{Digest, RunId},
     manifest::Status,
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::OptionalExtension;
 use std::collections::HashMap;
 
 /// A data file that the catalog refers to at some snapshot, or will remove.
@@ -171,11 +171,5 @@ impl View<'_> {
     }
 }
 
-impl Commit<'_> {
-    /// Writes down what a new file's bytes hash to.
-    pub(super) fn put_digest(&self, path: &str, digest: Digest) -> Result<(), CatalogError> {
-        let sql = "INSERT OR REPLACE INTO restitch_digest VALUES (?1, ?2)";
-        self.connection().prepare_cached(sql)?.execute(params![path, digest.to_string()])?;
-        Ok(())
-    }
-}
+/// Writes down what a new file's bytes hash to: path, digest.
+pub(super) const PUT_DIGEST: &str = "INSERT OR REPLACE INTO restitch_digest VALUES (?1, ?2)";

@@ -2,7 +2,7 @@
 //! Never decides what is late: `watermark` and `moves` do, and their cutoffs stand in the rows.
 //! Reads stand on [`View`]; what writes them is in `write`.
 
-use super::{CatalogError, View};
+use super::{CatalogError, Landed, View};
 use crate::{
     config::Source,
     id::SnapshotId,
@@ -92,19 +92,15 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn input_states(&self, sources: &[&Source], now: IngestTime) -> Result<Vec<InputState>, CatalogError> {
-        let mut first: Option<IngestTime> = None;
-        for s in sources {
-            let landed: Option<i64> =
-                self.connection.query_row("SELECT min(ingested_us) FROM restitch_file WHERE source = ?1", [&s.name], |r| r.get(0))?;
-            first = [first, landed.map(IngestTime)].into_iter().flatten().min();
-        }
-        let state = |s: &&Source| {
+        let landed = sources.iter().map(|s| self.landed_totals(&s.name)).collect::<Result<Vec<_>, _>>()?;
+        let first = landed.iter().filter_map(|l| l.first).min();
+        let state = |(s, landed): (&&Source, &Landed)| {
             let watermark = self.watermark(&s.name)?;
-            let last = self.last_landed(&s.name)?.max(watermark.as_ref().map(|w| w.at)).or(first);
+            let last = landed.last.max(watermark.as_ref().map(|w| w.at)).or(first);
             let stands = watermark.map(|w| Stand { watermark: w.value, cutoffs: w.cutoffs });
             Ok(InputState { source: s.name.clone(), stands, idle: last.is_some_and(|l| s.policy.is_idle(l, now)) })
         };
-        sources.iter().map(state).collect()
+        sources.iter().zip(&landed).map(state).collect()
     }
 
     /// Returns the lateness histogram of `source`: for each upper end (microseconds behind the watermark) that has any, its records.

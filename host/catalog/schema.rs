@@ -67,7 +67,7 @@ CREATE TABLE restitch_lateness(source VARCHAR NOT NULL, snapshot_id BIGINT NOT N
 CREATE TABLE restitch_repair_queue(id INTEGER PRIMARY KEY, dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL,
   source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, file VARCHAR NOT NULL, kind VARCHAR NOT NULL, tier VARCHAR NOT NULL, records BIGINT NOT NULL,
   least_late_us BIGINT NOT NULL, most_late_us BIGINT NOT NULL);
-CREATE INDEX restitch_repair_of ON restitch_repair_queue(dataset, start_us);
+CREATE INDEX restitch_repair_of ON restitch_repair_queue(dataset, start_us, snapshot_id);
 CREATE TABLE restitch_joint_watermark(dataset VARCHAR PRIMARY KEY, value_us BIGINT NOT NULL, late_cutoff_us BIGINT NOT NULL, approval_cutoff_us BIGINT NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_moves(source VARCHAR PRIMARY KEY, upto BIGINT NOT NULL) WITHOUT ROWID;
 CREATE TABLE restitch_moved(source VARCHAR NOT NULL, record_id VARCHAR NOT NULL, at_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, first_seq BIGINT NOT NULL, last_seq BIGINT NOT NULL,

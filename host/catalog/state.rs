@@ -2,7 +2,7 @@
 //! Never derives a state: open, closed, final and dirty are computed from these by planning and by the views.
 //! Reads stand on [`View`]; what writes them is in `write`.
 
-use super::{CatalogError, View};
+use super::{CatalogError, View, ducklake::list};
 use crate::{
     id::{Digest, RunId, SnapshotId},
     manifest::{CheckRecord, FileRecord, Manifest, Mode, PartitionRecord, Quarantined, Status},
@@ -54,6 +54,21 @@ pub struct FileRow {
     pub events: Option<(EventTime, EventTime)>,
     /// CSV: its header line, and the byte between fields.
     pub header: Option<(String, u8)>,
+}
+
+/// What a source has landed, all together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Landed {
+    /// Files.
+    pub files: i64,
+    /// Records accepted.
+    pub records: i64,
+    /// Records rejected.
+    pub rejects: i64,
+    /// When the first file was landed.
+    pub first: Option<IngestTime>,
+    /// When the last one was.
+    pub last: Option<IngestTime>,
 }
 
 /// Why a partition has to be built again.
@@ -185,8 +200,7 @@ pub struct RunRow {
 }
 
 pub(super) fn digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Digest> {
-    let text: String = r.get(i)?;
-    text.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
+    r.get_ref(i)?.as_str()?.parse().map_err(|e: String| rusqlite::Error::FromSqlConversionFailure(i, rusqlite::types::Type::Text, e.into()))
 }
 
 pub(super) fn optional_digest(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<Digest>> {
@@ -265,22 +279,17 @@ impl View<'_> {
         Ok(reparsed)
     }
 
-    /// Returns the number of files and records that `source` has landed.
+    /// Returns what `source` has landed, all together.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn landed_totals(&self, source: &str) -> Result<(i64, i64, i64), CatalogError> {
-        let sql = "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(rejects), 0) FROM restitch_file WHERE source = ?1";
-        Ok(self.connection.query_row(sql, [source], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?)))?)
-    }
-
-    /// Returns when `source` landed a file last.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn last_landed(&self, source: &str) -> Result<Option<IngestTime>, CatalogError> {
-        let sql = "SELECT max(ingested_us) FROM restitch_file WHERE source = ?1";
-        Ok(self.connection.query_row(sql, [source], |r| r.get::<_, Option<i64>>(0))?.map(IngestTime))
+    pub fn landed_totals(&self, source: &str) -> Result<Landed, CatalogError> {
+        let sql = "SELECT count(*), coalesce(sum(records), 0), coalesce(sum(rejects), 0), min(ingested_us), max(ingested_us) FROM restitch_file WHERE source = ?1";
+        let landed = |r: &rusqlite::Row| {
+            let (first, last) = (r.get::<_, Option<i64>>(3)?.map(IngestTime), r.get::<_, Option<i64>>(4)?.map(IngestTime));
+            Ok(Landed { files: r.get(0)?, records: r.get(1)?, rejects: r.get(2)?, first, last })
+        };
+        Ok(self.connection.prepare_cached(sql)?.query_row([source], landed)?)
     }
 
     /// Returns the runs that say they are running.
@@ -302,10 +311,7 @@ impl View<'_> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut slots = Vec::new();
         for source in sources {
-            let rows = statement.query_map(params![source, at.0], |r| {
-                Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
-            })?;
-            for row in rows {
+            for row in statement.query_map(params![source, at.0], slot)? {
                 slots.push(row?);
             }
         }
@@ -348,9 +354,8 @@ impl View<'_> {
     pub fn published(&self, dataset: &str, span: Option<Window>) -> Result<Vec<PublishedRow>, CatalogError> {
         let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
         let sql =
-            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
-                   FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us";
-        let mut statement = self.connection.prepare_cached(sql)?;
+            format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us");
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let rows = statement.query_map(params![dataset, from, to], published_row)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
@@ -360,10 +365,19 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn published_at(&self, dataset: &str, start: EventTime) -> Result<Option<PublishedRow>, CatalogError> {
-        let sql =
-            "SELECT start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest
-                   FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2";
-        Ok(self.connection.prepare_cached(sql)?.query_row(params![dataset, start.0], published_row).optional()?)
+        let sql = format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2");
+        Ok(self.connection.prepare_cached(&sql)?.query_row(params![dataset, start.0], published_row).optional()?)
+    }
+
+    /// Returns those of the partitions that begin at these instants that are published, by their first instant: one query, however many there are.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn published_of(&self, dataset: &str, starts: impl Iterator<Item = EventTime>) -> Result<HashMap<EventTime, PublishedRow>, CatalogError> {
+        let sql = format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us IN (SELECT value FROM json_each(?2))");
+        let mut statement = self.connection.prepare_cached(&sql)?;
+        let rows = statement.query_map(params![dataset, list(starts.map(|s| s.0))], published_row)?;
+        rows.map(|row| Ok(row.map(|p| (p.window.start(), p))?)).collect()
     }
 
     /// Returns the dataset as it was when it was first published.
@@ -572,6 +586,10 @@ impl View<'_> {
     }
 }
 
+pub(super) fn slot(r: &rusqlite::Row) -> rusqlite::Result<Slot> {
+    Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
+}
+
 pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
     let (sources, upstream): (String, String) = (r.get(1)?, r.get(4)?);
     let sources = sources.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect();
@@ -602,6 +620,9 @@ fn header(r: &rusqlite::Row, i: usize) -> rusqlite::Result<Option<(String, u8)>>
     let kept = r.get::<_, Option<String>>(i)?.zip(r.get::<_, Option<String>>(i + 1)?);
     Ok(kept.and_then(|(line, delimiter)| Some((line, delimiter.bytes().next()?))))
 }
+
+const PUBLISHED_COLUMNS: &str =
+    "start_us, end_us, partition, run_id, input_snapshot, published_snapshot, transform_digest, rows, bytes, checksum, settings_digest";
 
 fn published_row(r: &rusqlite::Row) -> rusqlite::Result<PublishedRow> {
     Ok(PublishedRow {

@@ -78,12 +78,14 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn sum_without(&self, dataset: &str, starts: impl Iterator<Item = EventTime>, sum: PartitionSum) -> Result<PartitionSum, CatalogError> {
-        let mut statement =
-            self.connection.prepare_cached("SELECT partition, checksum FROM restitch_partition WHERE dataset = ?1 AND start_us = ?2")?;
+        let mut statement = self.connection.prepare_cached(
+            "SELECT partition, checksum FROM restitch_partition WHERE dataset = ?1 AND start_us IN (SELECT value FROM json_each(?2))",
+        )?;
+        let mut rows = statement.query(params![dataset, super::ducklake::list(starts.map(|s| s.0))])?;
         let mut left = sum;
-        for start in starts {
-            let row = statement.query_row(params![dataset, start.0], |r| Ok((r.get::<_, String>(0)?, r.get::<_, String>(1)?))).optional()?;
-            left = row.map_or(left, |(partition, checksum)| left.without(&partition, &checksum));
+        while let Some(r) = rows.next()? {
+            let (partition, checksum): (String, String) = (r.get(0)?, r.get(1)?);
+            left = left.without(&partition, &checksum);
         }
         Ok(left)
     }

@@ -91,8 +91,11 @@ pub(super) fn rollback(args: RollbackArgs, cx: &Context) -> Result<Answer, Failu
         let how = by.map_or("not there".into(), |run| format!("given back by {run}"));
         text += &format!("{partition} was passed over: it is as it was before {} already ({how}).\n", args.run);
     }
-    let mut object = manifest_json(&manifest);
-    object["left"] = json!(left);
-    object["back_already"] = json!(back_already.iter().map(|(p, by)| json!({ "partition": p, "by": by })).collect::<Vec<_>>());
+    let object = cx.object(|| {
+        let mut object = manifest_json(&manifest);
+        object["left"] = json!(left);
+        object["back_already"] = json!(back_already.iter().map(|(p, by)| json!({ "partition": p, "by": by })).collect::<Vec<_>>());
+        object
+    });
     Ok(Answer::new(text, object))
 }

@@ -46,8 +46,9 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     for d in &datasets {
         text += &format!("\n{}", dataset_text(d));
     }
-    let object =
-        json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() });
+    let object = cx.object(
+        || json!({ "sources": sources.iter().map(source_json).collect::<Vec<_>>(), "datasets": datasets.iter().map(dataset_json).collect::<Vec<_>>() }),
+    );
     Ok(Answer::new(text, object))
 }
 
@@ -62,9 +63,9 @@ fn sources_text(sources: &[SourceStatus], clock: &Clock) -> String {
             s.name.clone(),
             s.watermark.as_ref().map_or("none yet".into(), |w| w.value.0.to_string()),
             s.watermark.as_ref().map(lag).unwrap_or_default(),
-            s.landed.0.to_string(),
-            s.landed.1.to_string(),
-            if s.landed.2 == 0 { String::new() } else { s.landed.2.to_string() },
+            s.landed.files.to_string(),
+            s.landed.records.to_string(),
+            if s.landed.rejects == 0 { String::new() } else { s.landed.rejects.to_string() },
             s.watermark.as_ref().map(|w| w.cutoffs.late.to_string()).unwrap_or_default(),
             if s.idle { "idle".into() } else { String::new() },
         ]);
@@ -169,7 +170,7 @@ fn waited_for(input: &InputState) -> Option<&'static str> {
 fn lateness_text(s: &SourceStatus) -> String {
     let behind: i64 = s.lateness.iter().map(|l| l.1).sum();
     let Some(most) = s.lateness.iter().map(|l| l.1).max() else { return String::new() };
-    let mut text = format!("\n{} of {} of {} happened before the watermark as it stood, by:\n", behind, count(s.landed.1, "record"), s.name);
+    let mut text = format!("\n{} of {} of {} happened before the watermark as it stood, by:\n", behind, count(s.landed.records, "record"), s.name);
     let mut table = Table::new(&[">up to", ">records", ""]);
     for (end, records) in &s.lateness {
         let bar = "▇".repeat((records * 30 / most).max(1) as usize);
@@ -181,8 +182,8 @@ fn lateness_text(s: &SourceStatus) -> String {
 
 fn source_json(s: &SourceStatus) -> Value {
     json!({ "name": s.name, "watermark": s.watermark.as_ref().map(|w| event_json(w.value.0)), "late_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.late)),
-        "approval_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.approval)), "files": s.landed.0, "records": s.landed.1, "rejects": s.landed.2,
-        "last_landed": s.last.map(ingest_json), "idle": s.idle,
+        "approval_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.approval)), "files": s.landed.files, "records": s.landed.records, "rejects": s.landed.rejects,
+        "last_landed": s.landed.last.map(ingest_json), "idle": s.idle,
         "lateness": s.lateness.iter().map(|(end, records)| json!({ "behind_us_max": (*end != i64::MAX).then_some(end), "records": records })).collect::<Vec<_>>() })
 }
 

@@ -1,7 +1,7 @@
 //! Plans that bind: made from a request, and carried out later from a file exactly as they are, or refused.
 //! Never plans anew: what moved since is shown, and nothing is done.
 
-use super::{Error, RunRequest, RunResult, Workshop, grant, modes, prove::without_checks, run::fit, upstream};
+use super::{Error, Extent, RunRequest, RunResult, Workshop, grant, modes, prove::without_checks, run::fit, upstream};
 use crate::{
     catalog::{CatalogError, RunRow},
     execute::Progress,
@@ -35,8 +35,9 @@ impl Workshop {
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
         self.refuse_recut(&dataset)?;
-        let (facts, base) = self.facts(&dataset, row.digest, request.snapshot)?;
-        let plan = plan(&facts, &self.plan_request(request, &dataset)?)?;
+        let asked = self.plan_request(request, &dataset)?;
+        let (facts, base) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
+        let plan = plan(&facts, &asked)?;
         let now = self.options.clock.now();
         let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
         recipe.filter = request.filter.clone();
@@ -139,7 +140,7 @@ impl Workshop {
             changes.push(format!("{} is {} here, and was {}", recipe.transform, row.digest.short(), recipe.transform_digest.short()));
             return Ok(changes);
         }
-        let (facts, latest) = self.facts(&dataset, row.digest, Some(recipe.input_snapshot))?;
+        let (facts, latest) = self.facts_of(&dataset, row.digest, Some(recipe.input_snapshot), Extent::Behind)?;
         let raw_rows: i64 = facts.files.iter().map(|f| f.rows).sum();
         // A file that another tool merged with later ones says how many rows it has now, and not then.
         let merged = facts.files.iter().any(|f| f.partial_max.is_some_and(|m| m > recipe.input_snapshot));

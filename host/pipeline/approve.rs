@@ -2,7 +2,7 @@
 //! Never lets a run through that `access` refuses: what waits for a word is computed, checked and staged, and invisible.
 //! `run`, `publish`, `rollback` and `approve` pass through here.
 
-use super::{Error, Workshop};
+use super::{Error, Extent, Workshop};
 use crate::{
     access::{self, AccessError, Approval, Given},
     catalog::StateWrite,
@@ -113,7 +113,10 @@ impl Workshop {
     }
 
     fn approval_needed(&mut self, dataset: &Dataset, manifest: &Manifest, windows: &[Window]) -> Result<Option<String>, Error> {
-        let (facts, _) = self.facts(dataset, manifest.recipe.transform_digest, None)?;
+        if !access::asks_for_age(&dataset.access) {
+            return Ok(access::approval_needed(&dataset.access, &[]));
+        }
+        let (facts, _) = self.facts_of(dataset, manifest.recipe.transform_digest, None, Extent::Behind)?;
         Ok(access::approval_needed(&dataset.access, &old(&facts, windows)))
     }
 }

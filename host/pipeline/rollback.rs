@@ -171,7 +171,8 @@ impl Workshop {
             // Nothing is left to do, and that is said as of every run that does not stand any more.
             back.clear();
         }
-        let rest = partitions.into_iter().filter(|p| !back.iter().any(|(name, _)| *name == p.partition)).collect();
+        let names: HashSet<&str> = back.iter().map(|(name, _)| name.as_str()).collect();
+        let rest = partitions.into_iter().filter(|p| !names.contains(p.partition.as_str())).collect();
         Ok(Chosen { partitions: rest, asked: Vec::new(), back_already: back })
     }
 }
@@ -180,8 +181,9 @@ impl Workshop {
 fn back_already(view: &View, undone: &Manifest) -> Result<Vec<(String, Option<RunId>)>, CatalogError> {
     let mut undoes: HashMap<RunId, bool> = HashMap::new();
     let mut back = Vec::new();
+    let standing = view.published_of(&undone.recipe.dataset, undone.partitions.iter().map(|p| EventTime(p.start_us)))?;
     for p in &undone.partitions {
-        match view.published_at(&undone.recipe.dataset, EventTime(p.start_us))? {
+        match standing.get(&EventTime(p.start_us)) {
             None if p.prior_run.is_none() && p.checksum.is_some() => back.push((p.partition.clone(), None)),
             Some(stands) if stands.run != undone.run => {
                 if let Entry::Vacant(v) = undoes.entry(stands.run) {

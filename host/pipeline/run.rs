@@ -1,7 +1,7 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks, upstream};
+use super::{Error, Extent, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks, upstream};
 use crate::{
     access::Approval,
     catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
@@ -127,7 +127,8 @@ impl Workshop {
         // The recipe decides; what is checked is what is declared now.
         let checks = self.project.dataset(&bound.recipe.dataset)?.checks.clone();
         let dataset = Dataset { checks, ..without_checks(&bound.recipe)? };
-        let (facts, _) = self.facts(&dataset, bound.recipe.transform_digest, Some(bound.recipe.input_snapshot))?;
+        let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
+        let (facts, _) = self.facts_of(&dataset, bound.recipe.transform_digest, Some(bound.recipe.input_snapshot), Extent::Inside(hull))?;
         let changes = bound.moved(&plan, &facts.published)?;
         if !changes.is_empty() {
             return Err(Error::Moved { dataset: dataset.name, changes });
@@ -137,7 +138,6 @@ impl Workshop {
         }
         let (transform, compile_ms) = self.load_timed(bound.recipe.transform_digest, &bound.recipe.limits)?;
         grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
-        let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
         let masked = self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !granted(&s.name));
         let pinned = self.pin_upstream(&bound.recipe, hull)?;

@@ -3,7 +3,7 @@
 //! `facts` asks it when it plans, `run` before it computes, `prove` and `diff` for what was computed before.
 
 use super::{
-    Error, Workshop,
+    Error, Extent, Workshop,
     run::{Giver, complete_key, complete_parameters, fit_input},
 };
 use crate::{
@@ -72,7 +72,7 @@ impl Workshop {
             // What is declared of it now: an old plan may name one that is not there any more.
             if let Some(upstream) = self.project.datasets.get(&name).cloned() {
                 let registered = self.transform_row(&upstream.transform).map(|t| t.digest).ok();
-                let (before, _) = self.facts(&upstream, registered.unwrap_or(Digest([0; 32])), None)?;
+                let (before, _) = self.facts_of(&upstream, registered.unwrap_or(Digest([0; 32])), None, Extent::Behind)?;
                 facts.inputs.push(InputState { source: name.clone(), stands: before.stand, idle: false });
                 // A transform that is not registered makes nothing stale yet.
                 let own = unready(&before).into_iter().filter(|(_, what)| registered.is_some() || *what != "stale");
