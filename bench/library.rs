@@ -30,13 +30,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What the transform is in the guest: the very same file, and the same map.
+/// What the transform is in the guest: the very same file, and the same table of texts.
 #[path = "../plugins/rust/order-totals/src/totals.rs"]
 mod totals;
 #[path = "../plugins/rust/sdk/src/map.rs"]
 #[allow(dead_code, unused_imports)] // its tests stand in the same file
 mod map;
-use map::Map;
+#[path = "../plugins/rust/sdk/src/texts.rs"]
+#[allow(dead_code, unused_imports)]
+mod texts;
+use map::Hasher;
+use texts::{Text, Texts};
 
 /// As the command has it.
 #[global_allocator]
@@ -175,12 +179,12 @@ fn transform() {
             let mut totals = totals::Totals::default();
             for batch in &batches {
                 let (customers, cents) = (batch.column(0).as_string::<i32>(), batch.column(1).as_primitive::<Int64Type>());
-                customers.iter().zip(cents.values()).for_each(|(customer, cents)| assert!(totals.add(customer.unwrap_or_default(), *cents)));
+                totals.add(customers.iter().map(Option::unwrap_or_default), cents.values().iter().copied()).expect("totals of 64 bits");
             }
             let rows: Vec<_> = totals.rows().collect();
             for rows in rows.chunks(BATCH_ROWS) {
                 let columns: Vec<ArrayRef> = vec![
-                    Arc::new(StringArray::from_iter_values(rows.iter().map(|r| &r.0))),
+                    Arc::new(StringArray::from_iter_values(rows.iter().map(|r| &*r.0))),
                     Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.1))),
                     Arc::new(Int64Array::from_iter_values(rows.iter().map(|r| r.2))),
                 ];

@@ -2,6 +2,8 @@
 //! Never publishes, and never passes a check that could not be evaluated.
 //! Eats what `execute` computed; `publish` takes only what this lets through.
 
+mod rows;
+
 use crate::{
     catalog::{Catalog, CatalogError, LiveFile, PublishedRow, Table},
     config::{Check, CheckKind, Severity},
@@ -14,7 +16,13 @@ use crate::{
     schema::{DataType, Field, PARTITION},
     store::Store,
 };
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+};
 
 /// Why checks could not be evaluated. Nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +142,7 @@ fn compare(
         };
         (p.added, p.removed, p.changed) = (Some(counts.0), Some(counts.1), Some(counts.2));
     }
+    let different = compare_in_order(subject, computed, live, partitions, different);
     let mut rest = different.as_slice();
     while !rest.is_empty() {
         let mut rows = 0;
@@ -165,6 +174,44 @@ fn compare(
         }
     }
     Ok(())
+}
+
+/// Compares those of some partitions whose rows stand in order on both sides, and returns the others.
+fn compare_in_order(
+    subject: &Subject,
+    computed: &[Computed],
+    live: &HashMap<String, Vec<LiveFile>>,
+    partitions: &mut [PartitionRecord],
+    different: Vec<usize>,
+) -> Vec<usize> {
+    let columns = rows::Columns { fields: subject.fields, key: subject.key, partition: PARTITION };
+    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let one = |i: usize| {
+        let output: Vec<&str> = computed[i].files.iter().map(|f| f.path.as_str()).collect();
+        let prior: Vec<&str> = live.get(&computed[i].record.partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
+        rows::compare(subject.store, &columns, &computed[i].record.partition, &output, &prior)
+    };
+    std::thread::scope(|scope| {
+        let work = || {
+            while let Some(i) = different.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let difference = one(*i);
+                found.lock().unwrap_or_else(|e| e.into_inner()).push((*i, difference));
+            }
+        };
+        // This thread is one of them.
+        let others = std::thread::available_parallelism().map_or(1, |n| n.get()).min(different.len()).saturating_sub(1);
+        (0..others).for_each(|_| drop(scope.spawn(work)));
+        work();
+    });
+    let mut rest = Vec::new();
+    for (i, difference) in found.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        match difference {
+            Some(d) => (partitions[i].added, partitions[i].removed, partitions[i].changed) = (Some(d.added), Some(d.removed), Some(d.changed)),
+            None => rest.push(i),
+        }
+    }
+    rest.sort_unstable();
+    rest
 }
 
 fn file_table<'f>(subject: &Subject, name: &str, files: impl Iterator<Item = (&'f str, u64)>) -> FileTable {

@@ -8,6 +8,7 @@ use crate::{
 };
 use arrow::{
     array::{Array, AsArray, RecordBatch},
+    buffer::NullBuffer,
     datatypes::{Date32Type, Decimal128Type, Float32Type, Float64Type, Int32Type, Int64Type, Time64MicrosecondType, TimestampMicrosecondType},
 };
 use sha2::{Digest as _, Sha256};
@@ -57,7 +58,7 @@ impl ContentHash {
 
 /// Encodes the values of one column.
 pub struct Encoder<'a> {
-    array: &'a dyn Array,
+    nulls: Option<&'a NullBuffer>,
     values: Values<'a>,
 }
 
@@ -88,18 +89,20 @@ impl<'a> Encoder<'a> {
             DataType::Time => Values::Int64(array.as_primitive::<Time64MicrosecondType>().values()),
             DataType::Timestamp => Values::Int64(array.as_primitive::<TimestampMicrosecondType>().values()),
         };
-        Encoder { array, values }
+        Encoder { nulls: array.nulls().filter(|n| n.null_count() > 0), values }
     }
 
     /// Returns whether the value in `row` is null.
+    #[inline]
     pub fn is_null(&self, row: usize) -> bool {
-        self.array.is_null(row)
+        self.nulls.is_some_and(|n| n.is_null(row))
     }
 
     /// Appends the value in `row`: a zero byte for null, else a one and the value. Numbers are
     /// little-endian, text and bytes carry their length first, -0.0 is 0.0 and every NaN is the same.
+    #[inline]
     pub fn put(&self, row: usize, out: &mut Vec<u8>) {
-        if self.array.is_null(row) {
+        if self.is_null(row) {
             out.push(0);
             return;
         }

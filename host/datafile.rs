@@ -319,15 +319,25 @@ fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>, 
 /// Returns whether hardly a value of a sample occurs twice in it.
 fn is_mostly_distinct(data_type: DataType, array: &dyn Array) -> bool {
     let sample = array.slice(0, array.len().min(SAMPLE_ROWS));
-    let values = Encoder::new(data_type, sample.as_ref());
-    let mut seen = HashSet::new();
-    for row in (0..sample.len()).filter(|row| !values.is_null(*row)) {
-        let mut bytes = Vec::new();
-        values.put(row, &mut bytes);
-        seen.insert(bytes);
-    }
     let valid = sample.len() - sample.null_count();
-    valid >= SAMPLE_ROWS_MIN && seen.len() * 10 >= valid * 9
+    if valid < SAMPLE_ROWS_MIN {
+        return false;
+    }
+    let values = Encoder::new(data_type, sample.as_ref());
+    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(valid));
+    for row in (0..sample.len()).filter(|row| !values.is_null(*row)) {
+        values.put(row, &mut bytes);
+        ends.push(bytes.len());
+    }
+    let (mut seen, mut start, mut repeated) = (HashSet::with_capacity(valid), 0, 0);
+    for end in ends {
+        repeated += usize::from(!seen.insert(&bytes[start..end]));
+        if (valid - repeated) * 10 < valid * 9 {
+            return false;
+        }
+        start = end;
+    }
+    true
 }
 
 /// Returns the least or greatest of the row groups' bounds in DuckLake's text form; `None` if all are null.
@@ -446,7 +456,8 @@ impl Reader {
         }
         let reader = builder.build().map_err(parquet)?;
         let schema = Arc::new(Schema::new(columns.iter().map(|c| c.arrow(None).with_nullable(true)).collect::<Vec<_>>()));
-        Ok(Scan { path, reader, columns: columns.to_vec(), schema, read_ns })
+        let absent = vec![None; columns.len()];
+        Ok(Scan { path, reader, columns: columns.to_vec(), schema, absent, read_ns })
     }
 
     /// Returns the row groups that may hold event times of `windows`, and which of their rows, by page statistics.
@@ -488,6 +499,8 @@ pub struct Scan {
     reader: ParquetRecordBatchReader,
     columns: Vec<crate::schema::Field>,
     schema: SchemaRef,
+    /// For columns that the file lacks: nulls, as many as any batch had rows.
+    absent: Vec<Option<ArrayRef>>,
     read_ns: Arc<AtomicU64>,
 }
 
@@ -533,12 +546,15 @@ impl Scan {
         self.read_ns.load(Ordering::Relaxed)
     }
 
-    fn arrange(&self, batch: &RecordBatch) -> Result<RecordBatch, DataFileError> {
-        let mut arrays = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
+    fn arrange(&mut self, batch: &RecordBatch) -> Result<RecordBatch, DataFileError> {
+        let (mut arrays, rows) = (Vec::with_capacity(self.columns.len()), batch.num_rows());
+        for (column, absent) in self.columns.iter().zip(&mut self.absent) {
             let expected = column.data_type.arrow();
             arrays.push(match batch.column_by_name(&column.name) {
-                None => new_null_array(&expected, batch.num_rows()),
+                None => match absent {
+                    Some(nulls) if nulls.len() >= rows => nulls.slice(0, rows),
+                    _ => absent.insert(new_null_array(&expected, rows)).clone(),
+                },
                 Some(array) if *array.data_type() == expected => array.clone(),
                 // Another writer may have chosen another Arrow type for the same DuckLake type (views, large text).
                 Some(array) => arrow::compute::cast(array, &expected).map_err(|_| DataFileError::Column {

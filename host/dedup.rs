@@ -8,8 +8,8 @@ use crate::{
     schema::{DataType, Field},
 };
 use arrow::array::{Array, AsArray, BooleanBufferBuilder, RecordBatch};
-use siphasher::sip128::{Hasher128, SipHasher13};
-use std::{collections::HashSet, hash::Hasher, num::NonZeroU128};
+use siphasher::sip128::SipHasher13;
+use std::num::NonZeroU128;
 
 /// A record's place in arrival order: its ingest, its place there.
 pub type Arrival = (i64, i64);
@@ -34,29 +34,33 @@ impl Default for KeyHasher {
 impl KeyHasher {
     /// Returns the hash of each row's values in `columns` of `batch`; `None` where one of them is null.
     pub fn hash(&self, batch: &RecordBatch, columns: &[(usize, Field)]) -> Vec<Option<KeyHash>> {
-        let rows = 0..batch.num_rows();
+        let mut hashes = Vec::with_capacity(batch.num_rows());
+        self.hash_rows(batch, columns, 0..batch.num_rows(), &mut hashes);
+        hashes
+    }
+
+    /// Appends the hashes of these rows, as [`KeyHasher::hash`] gives them.
+    pub fn hash_rows(&self, batch: &RecordBatch, columns: &[(usize, Field)], rows: impl Iterator<Item = usize>, hashes: &mut Vec<Option<KeyHash>>) {
         if let [(i, Field { data_type: DataType::String, .. })] = columns {
             // The usual key: one text, which needs no encoding to be told from another.
             let texts = batch.column(*i).as_string::<i32>();
-            return rows.map(|row| texts.is_valid(row).then(|| self.of(texts.value(row).as_bytes()))).collect();
+            return hashes.extend(rows.map(|row| texts.is_valid(row).then(|| self.of(texts.value(row).as_bytes()))));
         }
         let encoders: Vec<Encoder> = columns.iter().map(|(i, f)| Encoder::new(f.data_type, batch.column(*i).as_ref())).collect();
         let mut bytes = Vec::new();
-        rows.map(|row| {
+        hashes.extend(rows.map(|row| {
             if encoders.iter().any(|e| e.is_null(row)) {
                 return None;
             }
             bytes.clear();
             encoders.iter().for_each(|e| e.put(row, &mut bytes));
             Some(self.of(&bytes))
-        })
-        .collect()
+        }));
     }
 
     fn of(&self, bytes: &[u8]) -> KeyHash {
-        let mut hasher = SipHasher13::new_with_keys(self.secret.0, self.secret.1);
-        hasher.write(bytes);
-        KeyHash(NonZeroU128::new(hasher.finish128().as_u128()).unwrap_or(NonZeroU128::MAX))
+        let hash = SipHasher13::new_with_keys(self.secret.0, self.secret.1).hash(bytes);
+        KeyHash(NonZeroU128::new(hash.as_u128()).unwrap_or(NonZeroU128::MAX))
     }
 }
 
@@ -106,7 +110,7 @@ pub fn survivors(rule: &Dedup, keys: &[Option<KeyHash>], payload: impl Fn(usize)
     let mut stay = BooleanBufferBuilder::new(keys.len());
     stay.append_n(keys.len(), true);
     let mut found = Survivors { stay, duplicates: 0, conflicts: 0 };
-    let mut differing: HashSet<usize> = HashSet::new();
+    let mut differing: Vec<usize> = Vec::new();
     for (place, key) in keys.iter().enumerate() {
         // Two unknown keys are not one key.
         let Some(key) = key else { continue };
@@ -120,8 +124,8 @@ pub fn survivors(rule: &Dedup, keys: &[Option<KeyHash>], payload: impl Fn(usize)
             continue;
         }
         found.duplicates += 1;
-        if payload(kept as usize) != payload(place) && differing.insert(slot) {
-            found.conflicts += 1;
+        if payload(kept as usize) != payload(place) {
+            differing.push(slot);
         }
         let goes = if rule.keep == Keep::FirstIngested { place } else { kept as usize };
         found.stay.set_bit(goes, false);
@@ -129,6 +133,9 @@ pub fn survivors(rule: &Dedup, keys: &[Option<KeyHash>], payload: impl Fn(usize)
             table[slot] = place as u32;
         }
     }
+    differing.sort_unstable();
+    differing.dedup();
+    found.conflicts = differing.len() as u64;
     found
 }
 

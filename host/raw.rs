@@ -12,13 +12,13 @@ use crate::{
     window::Window,
 };
 use arrow::{
-    array::{Array, AsArray, BooleanArray, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray},
+    array::{Array, AsArray, BooleanArray, BooleanBufferBuilder, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray},
     compute::{filter_record_batch, kernels::cmp::lt_eq},
     datatypes::{Int32Type, Int64Type, TimestampMicrosecondType},
 };
 use chrono_tz::Tz;
 use sha2::{Digest as _, Sha256};
-use std::{collections::VecDeque, time::Instant};
+use std::{collections::VecDeque, ops::Range, time::Instant};
 
 /// Rows per batch.
 pub const BATCH_ROWS: usize = 8192;
@@ -327,7 +327,30 @@ impl Router {
 
     /// Returns which of a batch's records lie in one of the windows.
     pub fn inside(&mut self, batch: &RawBatch) -> BooleanArray {
-        batch.times.values().iter().map(|at| Some(self.find(EventTime(*at)).is_some())).collect()
+        let mut inside = BooleanBufferBuilder::new(batch.times.len());
+        inside.append_n(batch.times.len(), false);
+        for (_, rows) in self.runs(batch) {
+            rows.for_each(|row| inside.set_bit(row, true));
+        }
+        BooleanArray::new(inside.finish(), None)
+    }
+
+    /// Returns the rows of a batch that lie in one of the windows, in their order: its index, and neighbours that all lie in it.
+    pub fn runs(&mut self, batch: &RawBatch) -> Vec<(usize, Range<usize>)> {
+        let times = batch.times.values();
+        let (mut runs, mut at) = (Vec::new(), 0);
+        while let Some(time) = times.get(at) {
+            let Some(found) = self.find(EventTime(*time)) else {
+                at += 1;
+                continue;
+            };
+            let window = self.windows[found];
+            let more = times[at..].iter().position(|time| !window.contains(EventTime(*time)));
+            let end = more.map_or(times.len(), |more| at + more);
+            runs.push((found, at..end));
+            at = end;
+        }
+        runs
     }
 
     /// Returns the index of the window that holds `at`, if one does.
@@ -341,5 +364,37 @@ impl Router {
         }
         self.last = i;
         Some(i)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn batch(times: &[i64]) -> RawBatch {
+        let rows = times.len();
+        let numbers = || Int64Array::from_value(0, rows);
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RawBatch {
+            table: 0,
+            columns: RecordBatch::try_new_with_options(std::sync::Arc::new(arrow::datatypes::Schema::empty()), vec![], &options).unwrap(),
+            times: times.to_vec().into(),
+            snapshots: numbers(),
+            seq: numbers(),
+            payload: numbers(),
+            flags: Int32Array::from_value(0, rows),
+        }
+    }
+
+    #[test]
+    fn neighbours_of_one_window_are_one_run() {
+        let window = |start, end| Window::new(EventTime(start), EventTime(end)).unwrap();
+        let mut router = Router::new(vec![window(0, 10), window(10, 20), window(30, 40)]);
+        let batch = batch(&[-1, 0, 9, 10, 19, 3, 20, 29, 39, 30, 40, 5]);
+        let runs = router.runs(&batch);
+        assert_eq!(runs, [(0, 1..3), (1, 3..5), (0, 5..6), (2, 8..10), (0, 11..12)]);
+        let inside: Vec<bool> = router.inside(&batch).iter().map(|row| row == Some(true)).collect();
+        assert_eq!(inside, batch.times.values().iter().map(|at| router.find(EventTime(*at)).is_some()).collect::<Vec<_>>());
+        assert!(router.runs(&self::batch(&[])).is_empty() && router.runs(&self::batch(&[20, 40, -5])).is_empty());
     }
 }

@@ -429,8 +429,12 @@ impl Store {
         let path = self.path(&format!("{}/lock", staging(owner)));
         let mut tries = 0;
         let file = loop {
-            self.create_dir(&staging(owner))?;
             tries += 1;
+            match self.create_dir(&staging(owner)) {
+                // It was there when it was to be made, and its owner has removed it since.
+                Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists && tries < TRIES_MAX => continue,
+                made => made?,
+            }
             match File::options().create(true).truncate(false).write(true).open(&path) {
                 // Its owner has just removed the folder.
                 Err(e) if e.kind() == io::ErrorKind::NotFound && tries < TRIES_MAX => continue,
@@ -548,5 +552,27 @@ pub fn is_free(folder: &Path) -> Result<bool, StoreError> {
         Ok(mut entries) => Ok(entries.next().is_none()),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(true),
         Err(e) => Err(e).at("read the folder", folder),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_claim_is_not_in_the_way_of_an_owner_who_removes_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, done) = (Store::new(folder.path()), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    drop((store.create_dir(&staging("query-1")), store.remove_dir(&staging("query-1"))));
+                }
+            });
+            let failed = (0..5_000).find_map(|_| store.claim("query-1").err());
+            done.store(true, Ordering::Relaxed);
+            assert!(failed.is_none(), "{failed:?}");
+        });
     }
 }

@@ -19,6 +19,7 @@ use crate::{
 };
 use arrow::{
     array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray},
+    buffer::NullBuffer,
     compute::{CastOptions, cast_with_options, filter},
     datatypes::{self as types, DataType as ArrowType, Field, TimeUnit, i256},
     util::display::array_value_to_string,
@@ -250,7 +251,7 @@ fn names(batch: &Batch, columns: &[ArrayRef], rows: usize) -> (StringArray, Vec<
 
 /// A column of a declared type, looked at row by row.
 struct Cells<'a> {
-    array: &'a ArrayRef,
+    nulls: Option<&'a NullBuffer>,
     values: CellValues<'a>,
 }
 
@@ -281,11 +282,11 @@ impl Cells<'_> {
             ArrowType::Binary => CellValues::Bytes(array.as_binary()),
             other => unreachable!("BUG: a column of {other}"),
         };
-        Cells { array, values }
+        Cells { nulls: array.nulls(), values }
     }
 
     fn at(&self, row: usize) -> Option<Scalar<'_>> {
-        if self.array.is_null(row) {
+        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
             return None;
         }
         Some(match &self.values {

@@ -11,13 +11,13 @@ use crate::{
     raw::{BATCH_ROWS, RawBatch, RawInput, RawScan, Router},
     schema::{DataType, Field, envelope},
     store::Store,
-    time::EventTime,
     window::Window,
 };
 use arrow::{
-    array::{AsArray, BooleanArray, RecordBatch, UInt32Array},
-    compute::{filter_record_batch, interleave_record_batch, take_record_batch},
+    array::{AsArray, BooleanArray, BooleanBufferBuilder, RecordBatch, UInt32Array},
+    compute::{concat_batches, filter_record_batch, interleave_record_batch, take_record_batch},
     datatypes::Int64Type,
+    error::ArrowError,
 };
 use sha2::{Digest as _, Sha256};
 use std::{cell::Cell, collections::HashMap, ops::Range, rc::Rc, time::Instant};
@@ -135,8 +135,11 @@ impl<'s> PartitionInput<'s> {
                 }
                 self.last = (start as u64, chunk.len());
                 self.at = self.last.0 + chunk.len() as u64;
-                let payloads: Vec<u8> =
-                    chunk.iter().flat_map(|(block, row)| blocks[*block as usize].payload.value(*row as usize).to_le_bytes()).collect();
+                let mut payloads: Vec<u8> = Vec::with_capacity(chunk.len() * size_of::<i64>());
+                for run in chunk.chunk_by(|a, b| a.0 == b.0) {
+                    let hashes = blocks[run[0].0 as usize].payload.values();
+                    run.iter().for_each(|(_, row)| payloads.extend_from_slice(&hashes[*row as usize].to_le_bytes()));
+                }
                 self.hash.update(&payloads);
                 gather(blocks, chunk, layout.handed).map(Some)
             }
@@ -195,12 +198,17 @@ fn kept(batch: RecordBatch, left_out: &LeftOut) -> Result<RecordBatch, Unplaced>
     Ok(filter_record_batch(&batch, &keep)?)
 }
 
+/// Pieces of blocks that are put together, at most; more of them are taken row by row.
+const PIECES_MAX: usize = 16;
+
 /// Copies the first columns of the rows at `places` together; a run of neighbours is a slice.
 fn gather(blocks: &[RawBatch], places: &[(u32, u32)], columns: usize) -> Result<RecordBatch, Unplaced> {
     let columns = first(columns);
-    let (block, start) = places[0];
-    if places.iter().zip(start..).all(|(p, row)| *p == (block, row)) {
-        return Ok(blocks[block as usize].columns.slice(start as usize, places.len()).project(&columns)?);
+    // Most chunks are a few pieces of blocks of which dedup took a row here and there.
+    let pieces: Vec<&[(u32, u32)]> = places.chunk_by(|a, b| a.0 == b.0 && a.1 < b.1).take(PIECES_MAX + 1).collect();
+    if pieces.len() <= PIECES_MAX && pieces.iter().all(|p| span(p) <= 2 * p.len()) {
+        let pieces = pieces.into_iter().map(|p| piece(&blocks[p[0].0 as usize].columns, p, &columns)).collect::<Result<Vec<_>, _>>()?;
+        return Ok(if let [one] = pieces.as_slice() { one.clone() } else { concat_batches(&pieces[0].schema(), &pieces)? });
     }
     // Only the blocks that occur, so that the cost does not grow with the task.
     let mut used: Vec<u32> = places.iter().map(|p| p.0).collect();
@@ -222,6 +230,24 @@ fn gather(blocks: &[RawBatch], places: &[(u32, u32)], columns: usize) -> Result<
         })
         .collect();
     Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices)?)
+}
+
+/// How many rows of a block lie from the first to the last of rising places.
+fn span(places: &[(u32, u32)]) -> usize {
+    places.last().map_or(0, |last| (last.1 - places[0].1) as usize + 1)
+}
+
+/// Returns the columns of a block at rising places.
+fn piece(block: &RecordBatch, places: &[(u32, u32)], columns: &[usize]) -> Result<RecordBatch, ArrowError> {
+    let (start, span) = (places[0].1, span(places));
+    let all = block.project(columns)?.slice(start as usize, span);
+    if span == places.len() {
+        return Ok(all);
+    }
+    let mut keep = BooleanBufferBuilder::new(span);
+    keep.append_n(span, false);
+    places.iter().for_each(|(_, row)| keep.set_bit((row - start) as usize, true));
+    filter_record_batch(&all, &BooleanArray::new(keep.finish(), None))
 }
 
 fn first(columns: usize) -> Vec<usize> {
@@ -292,27 +318,26 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     let began = Instant::now();
     while let Some(batch) = filtered.next()? {
         // A page that is hardly of the task, as where one late record lies among others, is not held for its sake.
-        let inside = router.inside(&batch);
-        let batch = match inside.true_count() * 2 {
+        let runs = router.runs(&batch);
+        let (batch, runs) = match 2 * runs.iter().map(|(_, rows)| rows.len()).sum::<usize>() {
             0 => continue,
-            twice if twice < inside.len() => batch.filter(&inside)?,
-            _ => batch,
+            twice if twice < batch.times.len() => {
+                let batch = batch.filter(&router.inside(&batch))?;
+                let runs = router.runs(&batch);
+                (batch, runs)
+            }
+            _ => (batch, runs),
         };
         let block = blocks.len() as u32;
-        for (row, at) in batch.times.values().iter().enumerate() {
-            let Some(p) = router.find(EventTime(*at)) else { continue };
-            places[p].push((block, row as u32));
-            counts[p].records += 1;
-            counts[p].late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
+        for (p, rows) in runs {
+            counts[p].records += rows.len() as u64;
+            counts[p].late += batch.flags.values()[rows.clone()].iter().filter(|flags| **flags & envelope::LATE != 0).count() as u64;
+            places[p].extend(rows.map(|row| (block, row as u32)));
         }
         blocks.push(batch);
     }
     let scan_ms = filtered.spent.get().add_to(timings);
     let blocks = Rc::new(blocks);
-    let hashes: Vec<Vec<Option<KeyHash>>> = match &job.recipe.dedup {
-        Some(_) => blocks.iter().map(|b| hasher.hash(&b.columns, &layout.key)).collect(),
-        None => Vec::new(),
-    };
     let mut inputs = Vec::with_capacity(places.len());
     for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
         let elsewhere = Elsewhere::of(job, layout.record_id, job.recipe.write.part_of(partition.window));
@@ -322,7 +347,11 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
         }
         if let Some(rule) = &job.recipe.dedup {
             let at = |(block, row): (u32, u32)| (block as usize, row as usize);
-            let keys: Vec<Option<KeyHash>> = places.iter().map(|p| hashes[at(*p).0][at(*p).1]).collect();
+            let mut keys: Vec<Option<KeyHash>> = Vec::with_capacity(places.len());
+            for run in places.chunk_by(|a, b| a.0 == b.0) {
+                let rows = run.iter().map(|(_, row)| *row as usize);
+                hasher.hash_rows(&blocks[run[0].0 as usize].columns, &layout.key, rows, &mut keys);
+            }
             let found = survivors(rule, &keys, |i| blocks[at(places[i]).0].payload.value(at(places[i]).1));
             (counts.duplicates, counts.conflicts) = (found.duplicates, found.conflicts);
             let mut stays = (0..keys.len()).map(|place| found.stays(place));
@@ -398,4 +427,53 @@ pub(crate) fn read_lookup(store: &Store, raw: &RawInput, fields: &[Field]) -> Re
         batch.unwrap_or_else(|e| panic!("BUG: rows of one table do not fit together: {e:?}"))
     });
     Ok(batches.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::{ArrayRef, Int32Array, Int64Array, StringArray, TimestampMicrosecondArray};
+    use std::sync::Arc;
+
+    /// A block of rows with a text and a number; some are null.
+    fn block(rows: i64) -> RawBatch {
+        let texts: StringArray = (0..rows).map(|n| (n % 5 > 0).then(|| format!("{rows}-{n}"))).collect();
+        let columns: [(&str, ArrayRef, bool); 3] = [
+            ("text", Arc::new(texts), true),
+            ("n", Arc::new(Int64Array::from_iter_values((0..rows).map(|n| rows * 1_000 + n))), true),
+            ("not handed on", Arc::new(Int64Array::from_value(0, rows as usize)), true),
+        ];
+        let numbers = || Int64Array::from_value(0, rows as usize);
+        RawBatch {
+            table: 0,
+            columns: RecordBatch::try_from_iter_with_nullable(columns).unwrap(),
+            times: TimestampMicrosecondArray::from_value(0, rows as usize),
+            snapshots: numbers(),
+            seq: numbers(),
+            payload: numbers(),
+            flags: Int32Array::from_value(0, rows as usize),
+        }
+    }
+
+    #[test]
+    fn rows_are_gathered_as_they_stand_in_pieces_and_one_by_one() {
+        let blocks: Vec<RawBatch> = (0..40).map(|b| block(50 + b)).collect();
+        let batches: Vec<RecordBatch> = blocks.iter().map(|b| b.columns.project(&[0, 1]).unwrap()).collect();
+        let check = |places: &[(u32, u32)]| {
+            let indices: Vec<(usize, usize)> = places.iter().map(|(b, r)| (*b as usize, *r as usize)).collect();
+            let expected = interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &indices).unwrap();
+            assert_eq!(gather(&blocks, places, 2).unwrap_or_else(|e| panic!("{e:?}")), expected, "{places:?}");
+        };
+        let rows = |block: u32, rows: Range<u32>| rows.map(move |row| (block, row));
+        let but = |row: u32| move |p: &(u32, u32)| !p.1.is_multiple_of(row);
+        check(&rows(3, 0..50).collect::<Vec<_>>());
+        check(&rows(3, 7..9).collect::<Vec<_>>());
+        check(&rows(3, 1..50).filter(but(7)).collect::<Vec<_>>());
+        check(&rows(3, 1..50).filter(but(7)).chain(rows(4, 0..3)).chain(rows(3, 0..1)).collect::<Vec<_>>());
+        // Holes wider than what is taken, falling places, and more pieces than are put together.
+        check(&[(3, 0), (3, 40), (4, 1)]);
+        check(&rows(3, 0..50).rev().collect::<Vec<_>>());
+        check(&(0..40).flat_map(|b| rows(b, b..b + 5)).collect::<Vec<_>>());
+        check(&[(1, 1)]);
+    }
 }

@@ -28,33 +28,57 @@ use std::{cmp::Ordering, sync::Arc};
 fn sorted_rows(batch: &RecordBatch, by: &[usize]) -> Result<Vec<u32>, ArrowError> {
     let options = SortOptions { descending: false, nulls_first: true };
     let compare = by.iter().map(|i| make_comparator(batch.column(*i), batch.column(*i), options)).collect::<Result<Vec<_>, _>>()?;
-    let starts = by.first().map_or(vec![0; batch.num_rows()], |i| starts(batch.column(*i)));
-    // Most rows differ in what stands here, and are compared without a look at the columns.
-    let mut rows: Vec<(u128, u32)> = starts.into_iter().zip(0..).collect();
-    rows.sort_unstable_by(|(a, i), (b, j)| {
-        let rest = || compare.iter().map(|c| c(*i as usize, *j as usize)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
-        a.cmp(b).then_with(rest)
-    });
-    Ok(rows.into_iter().map(|(_, row)| row).collect())
+    let rest = |i: u32, j: u32| compare.iter().map(|c| c(i as usize, j as usize)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
+    let Some(first) = by.first().map(|i| batch.column(*i)) else { return Ok((0..batch.num_rows() as u32).collect()) };
+    Ok(match first.as_string_opt::<i32>().map(|texts| (texts, shared(texts))) {
+        // What is short beyond its common beginning is sorted in half the memory.
+        Some((texts, (length, longest))) if longest - length > size_of::<u64>() => {
+            sorted_by(starts(texts, length, |bytes: [u8; 16]| u128::from_be_bytes(bytes)), rest)
+        }
+        Some((texts, (length, _))) => sorted_by(starts(texts, length, |bytes: [u8; 8]| u64::from_be_bytes(bytes)), rest),
+        None => sorted_by(numbers(first), rest),
+    })
 }
 
-/// Returns for each value a number that orders as it does, as far as 16 bytes can tell; zeros where none is known.
-fn starts(column: &ArrayRef) -> Vec<u128> {
-    let rows = 0..column.len();
-    // A null is as low as the lowest value: what comes after decides.
-    if let Some(texts) = column.as_string_opt::<i32>() {
-        let start = |text: &str| {
-            let mut bytes = [0; 16];
-            let length = text.len().min(16);
-            bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
-            u128::from_be_bytes(bytes)
+/// Returns the places of numbers in their order, and where they are equal in that of `rest`: most rows differ in their numbers, and are
+/// compared without a look at the columns.
+fn sorted_by<N: Ord + Copy>(numbers: Vec<N>, rest: impl Fn(u32, u32) -> Ordering) -> Vec<u32> {
+    let mut rows: Vec<(N, u32)> = numbers.into_iter().zip(0..).collect();
+    rows.sort_unstable_by(|(a, i), (b, j)| a.cmp(b).then_with(|| rest(*i, *j)));
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// Returns how many bytes all texts begin with in common, and how long the longest is; what stands under a null is none.
+fn shared(texts: &StringArray) -> (usize, usize) {
+    let mut all = (0..texts.len()).filter(|row| texts.is_valid(*row)).map(|row| texts.value(row).as_bytes());
+    let Some(first) = all.next() else { return (0, 0) };
+    all.fold((first.len(), first.len()), |(length, longest), text| {
+        let common = match text.get(..length) {
+            Some(start) if *start == first[..length] => length,
+            _ => first[..length].iter().zip(text).take_while(|(a, b)| a == b).count(),
         };
-        return rows.map(|row| if texts.is_valid(row) { start(texts.value(row)) } else { 0 }).collect();
+        (common, longest.max(text.len()))
+    })
+}
+
+/// Returns for each text a number that orders as it does beyond the first `skip` bytes, as far as so many bytes can tell.
+fn starts<const BYTES: usize, N: Default>(texts: &StringArray, skip: usize, number: impl Fn([u8; BYTES]) -> N) -> Vec<N> {
+    let start = |text: &[u8]| {
+        let mut bytes = [0; BYTES];
+        let length = text.len().min(BYTES);
+        bytes[..length].copy_from_slice(&text[..length]);
+        number(bytes)
+    };
+    // A null is as low as the lowest text: what comes after decides.
+    (0..texts.len()).map(|row| if texts.is_valid(row) { start(&texts.value(row).as_bytes()[skip..]) } else { N::default() }).collect()
+}
+
+/// Returns for each value a number that orders as it does; zeros where none is known, and for nulls.
+fn numbers(column: &ArrayRef) -> Vec<u64> {
+    match column.as_primitive_opt::<Int64Type>() {
+        Some(numbers) => (0..numbers.len()).map(|row| if numbers.is_valid(row) { numbers.value(row) as u64 ^ (1 << 63) } else { 0 }).collect(),
+        None => vec![0; column.len()],
     }
-    if let Some(numbers) = column.as_primitive_opt::<Int64Type>() {
-        return rows.map(|row| if numbers.is_valid(row) { u128::from(numbers.value(row) as u64 ^ (1 << 63)) } else { 0 }).collect();
-    }
-    vec![0; column.len()]
 }
 
 /// Rows per written batch.
@@ -264,5 +288,41 @@ impl Flatten for crate::query::SortError<ExecuteError> {
             crate::query::SortError::Input(e) => e,
             crate::query::SortError::Sort(source) => ExecuteError::Query { partition: partition.into(), source: Box::new(source) },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow::array::Int64Array;
+
+    /// Compared with a sort that looks at the columns alone.
+    fn check(columns: Vec<ArrayRef>) {
+        let batch = RecordBatch::try_from_iter(columns.into_iter().enumerate().map(|(i, c)| (format!("c{i}"), c))).unwrap();
+        let by: Vec<usize> = (0..batch.num_columns()).collect();
+        let options = SortOptions { descending: false, nulls_first: true };
+        let compare: Vec<_> = by.iter().map(|i| make_comparator(batch.column(*i), batch.column(*i), options).unwrap()).collect();
+        let mut expected: Vec<u32> = (0..batch.num_rows() as u32).collect();
+        expected.sort_by(|a, b| compare.iter().map(|c| c(*a as usize, *b as usize)).find(|o| o.is_ne()).unwrap_or(Ordering::Equal));
+        assert_eq!(sorted_rows(&batch, &by).unwrap(), expected);
+    }
+
+    #[test]
+    fn rows_are_sorted_by_texts_whatever_they_begin_with() {
+        let places = |count: usize| Arc::new(Int64Array::from_iter_values((0..count as i64).map(|n| n * 7_919 % 1_009))) as ArrayRef;
+        for start in ["", "c-", "a beginning of more than sixteen bytes ", "ä"] {
+            for width in [1, 6, 7, 15, 30] {
+                let text = |n: usize| format!("{start}{:0width$}", n * 37 % 101);
+                let mut texts: Vec<Option<String>> = (0..200).map(|n| (n % 11 > 0).then(|| text(n))).collect();
+                texts.extend([start.to_owned(), format!("{start}\0"), format!("{start}\0\0"), format!("{start}0")].map(Some));
+                let texts: StringArray = texts.into_iter().collect();
+                check(vec![Arc::new(texts.clone()), places(texts.len())]);
+            }
+        }
+        check(vec![Arc::new(StringArray::from(vec![Some("b"), None, Some("a"), None, Some("")])), places(5)]);
+        check(vec![Arc::new(StringArray::from(vec![None::<&str>, None])), places(2)]);
+        check(vec![Arc::new(StringArray::from(Vec::<&str>::new()))]);
+        check(vec![Arc::new(Int64Array::from(vec![Some(3), None, Some(i64::MIN), Some(i64::MAX), None])), places(5)]);
+        check(vec![Arc::new(arrow::array::Float64Array::from(vec![Some(3.5), None, Some(-1.0)])), places(3)]);
     }
 }

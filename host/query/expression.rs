@@ -5,9 +5,9 @@
 use super::{QueryError, Value, config, table::nullable_schema};
 use crate::schema::Field;
 use arrow::{
-    array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions},
+    array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, RecordBatch, RecordBatchOptions},
     compute::{cast, filter_record_batch, prep_null_mask_filter},
-    datatypes::{DataType as ArrowType, SchemaRef},
+    datatypes::{DataType as ArrowType, Int64Type, SchemaRef},
 };
 use datafusion::{
     common::{
@@ -25,7 +25,7 @@ use datafusion::{
         PhysicalExpr,
         aggregate::{AggregateFunctionExpr, LoweredAggregateBuilder},
         create_physical_expr,
-        expressions::{BinaryExpr, CaseExpr, lit},
+        expressions::{BinaryExpr, CaseExpr, CastExpr, lit},
     },
     prelude::SessionContext,
     scalar::ScalarValue,
@@ -69,6 +69,8 @@ struct Part {
     function: Arc<AggregateFunctionExpr>,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,
+    /// For a sum of 64-bit integers: what is summed, before it was made wide.
+    narrow: Option<Arc<dyn PhysicalExpr>>,
 }
 
 impl Filter {
@@ -155,7 +157,10 @@ impl AggregateState {
                 Some(condition) => &filter_record_batch(&batch, evaluate(condition, &batch)?.as_boolean())?,
                 None => &batch,
             };
-            let arguments = part.arguments.iter().map(|a| evaluate(a, passed)).collect::<Result<Vec<_>, _>>()?;
+            let arguments = match &part.narrow {
+                Some(narrow) => vec![wide_sum(&evaluate(narrow, passed)?)?],
+                None => part.arguments.iter().map(|a| evaluate(a, passed)).collect::<Result<Vec<_>, _>>()?,
+            };
             accumulator.update_batch(&arguments).map_err(told)?;
         }
         Ok(())
@@ -219,9 +224,10 @@ impl Part {
             return Err(refused(format!("{expr} asks for an order of rows"), "an aggregate here sees rows in any order"));
         }
         lowered.aggregate.create_accumulator().map_err(told)?;
-        let arguments = lowered.aggregate.expressions().into_iter().map(checked).collect::<PlanResult<_>>().map_err(told)?;
+        let arguments = lowered.aggregate.expressions().into_iter().map(checked).collect::<PlanResult<Vec<_>>>().map_err(told)?;
         let filter = lowered.filter.map(checked).transpose().map_err(told)?;
-        Ok(Part { function: lowered.aggregate, arguments, filter })
+        let narrow = narrow(&lowered.aggregate, &arguments, input);
+        Ok(Part { function: lowered.aggregate, arguments, filter, narrow })
     }
 }
 
@@ -340,7 +346,7 @@ fn widen(expr: Expr, input: &DFSchema, simplifier: &ExprSimplifier) -> PlanResul
         && let [argument] = &params.args[..]
     {
         let wide = match argument.get_type(input)? {
-            ArrowType::Int64 | ArrowType::UInt64 => Some(ArrowType::Decimal128(38, 0)),
+            ArrowType::Int64 | ArrowType::UInt64 => Some(SUM),
             ArrowType::Decimal128(p, s) if p > 28 => Some(ArrowType::Decimal256(76, s)),
             _ => None,
         };
@@ -349,6 +355,29 @@ fn widen(expr: Expr, input: &DFSchema, simplifier: &ExprSimplifier) -> PlanResul
         }
     }
     Ok(Transformed::yes(Expr::AggregateFunction(AggregateFunction { func, params })))
+}
+
+/// Returns what a sum of 64-bit integers is over, without the cast that made it wide.
+fn narrow(function: &AggregateFunctionExpr, arguments: &[Arc<dyn PhysicalExpr>], input: &DFSchema) -> Option<Arc<dyn PhysicalExpr>> {
+    let [argument] = arguments else { return None };
+    let cast = argument.downcast_ref::<CastExpr>().filter(|_| function.fun().name() == "sum" && !function.is_distinct())?;
+    let is_narrow = cast.expr().data_type(input.as_arrow()).is_ok_and(|t| t == ArrowType::Int64);
+    (is_narrow && *cast.cast_type() == SUM).then(|| Arc::clone(cast.expr()))
+}
+
+/// What sums of integers are.
+const SUM: ArrowType = ArrowType::Decimal128(38, 0);
+
+/// Returns the sum of 64-bit integers as the one value of an array: a batch of them does not exceed it, and one sum is taken in faster than
+/// each integer made wide. Without a value there is none.
+fn wide_sum(integers: &ArrayRef) -> Result<ArrayRef, QueryError> {
+    let integers = integers.as_primitive::<Int64Type>();
+    let some = integers.null_count() < integers.len();
+    let sum: i128 = match integers.nulls() {
+        None => integers.values().iter().map(|n| i128::from(*n)).sum(),
+        Some(_) => integers.iter().flatten().map(i128::from).sum(),
+    };
+    Ok(Arc::new(Decimal128Array::from_iter(some.then_some(Some(sum))).with_data_type(SUM)))
 }
 
 /// Some functions, `coalesce` for one, are only there after simplification.

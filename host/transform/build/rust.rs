@@ -25,6 +25,7 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("sdk/guest/src/column.rs", include_str!("../../../plugins/rust/sdk/src/column.rs")),
     ("sdk/guest/src/map.rs", include_str!("../../../plugins/rust/sdk/src/map.rs")),
     ("sdk/guest/src/row.rs", include_str!("../../../plugins/rust/sdk/src/row.rs")),
+    ("sdk/guest/src/texts.rs", include_str!("../../../plugins/rust/sdk/src/texts.rs")),
     ("sdk/guest/src/transform.rs", include_str!("../../../plugins/rust/sdk/src/transform.rs")),
     ("sdk/guest/src/value.rs", include_str!("../../../plugins/rust/sdk/src/value.rs")),
     ("sdk/guest/wit/log.wit", include_str!("../../../wit/restitch-transform-1.0.0/log.wit")),

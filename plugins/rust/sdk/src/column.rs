@@ -1,8 +1,8 @@
 //! One column in Arrow's physical layout: a view of one that was pushed, a builder of one to return.
 //! Never knows its type: `value` reads and writes through it. The layout is written down in types.wit.
 
-use crate::{Value, bindings::restitch::transform::types};
-use std::marker::PhantomData;
+use crate::{Value, bindings::restitch::transform::types, texts::append};
+use std::{marker::PhantomData, ops::Range};
 
 /// A column of a batch that was pushed. The host has checked it.
 #[derive(Clone, Copy, Debug)]
@@ -10,12 +10,20 @@ pub struct View<'a> {
     validity: &'a [u8],
     offsets: &'a [u8],
     values: &'a [u8],
+    /// The values, if they were looked at as one text.
+    whole: Option<&'a str>,
 }
 
 impl<'a> View<'a> {
     /// Returns a view of `column`.
     pub fn new(column: &'a types::Column) -> View<'a> {
-        View { validity: &column.validity, offsets: &column.offsets, values: &column.values }
+        View { validity: &column.validity, offsets: &column.offsets, values: &column.values, whole: None }
+    }
+
+    /// Returns the view of a column whose rows are all going to be read. Texts are looked at together, which is faster than one by one.
+    pub fn whole(self, data_type: types::DataType) -> View<'a> {
+        let is_text = matches!(data_type, types::DataType::Utf8 | types::DataType::Json);
+        View { whole: if is_text { std::str::from_utf8(self.values).ok() } else { None }, ..self }
     }
 
     /// Returns whether the row has no value.
@@ -40,11 +48,26 @@ impl<'a> View<'a> {
     /// Returns the row's bytes, for values of any size.
     #[inline]
     pub fn bytes(&self, row: usize) -> &'a [u8] {
-        let at = |i: usize| {
-            let (chunk, _) = self.offsets[i * 4..].split_first_chunk::<4>().expect("an offset for every row");
-            i32::from_le_bytes(*chunk) as usize
-        };
-        &self.values[at(row)..at(row + 1)]
+        &self.values[self.range(row)]
+    }
+
+    /// Returns the row's text. The host sends nothing but UTF-8 in columns of text; looking again is cheaper than `unsafe` is to defend.
+    ///
+    /// # Panics
+    /// It is no column of text.
+    #[inline]
+    pub fn text(&self, row: usize) -> &'a str {
+        match self.whole {
+            Some(whole) => whole.get(self.range(row)).expect("a text ends where a character does"),
+            None => std::str::from_utf8(self.bytes(row)).expect("the host sends UTF-8"),
+        }
+    }
+
+    #[inline]
+    fn range(&self, row: usize) -> Range<usize> {
+        let (ends, _) = self.offsets[row * 4..].split_first_chunk::<8>().expect("an offset for every row, and one more");
+        let ends = u64::from_le_bytes(*ends);
+        ends as u32 as usize..(ends >> 32) as usize
     }
 }
 
@@ -85,7 +108,7 @@ impl<'a, T: Value<'a>> Column<'a, T> {
 
     /// Returns the values in order. Of a column with nulls, `T` has to be an `Option`.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = T> + use<'a, T> {
-        let view = self.view;
+        let view = self.view.whole(T::TYPE);
         (0..self.rows).map(move |row| T::read(&view, row))
     }
 
@@ -113,6 +136,9 @@ pub trait Fixed: Sized {
     /// Returns the values that lie in `bytes`.
     fn values(bytes: &[u8]) -> impl ExactSizeIterator<Item = Self> + use<'_, Self>;
 }
+
+/// A column that is being built begins with room for as many bytes as the last one had, up to so many.
+const ROOM_BYTES_MAX: usize = 256 << 10;
 
 /// A column that is being built, value by value.
 #[derive(Clone, Default, Debug)]
@@ -149,7 +175,7 @@ impl Builder {
     #[inline]
     pub fn push_bytes(&mut self, bytes: &[u8]) {
         self.start_offsets();
-        self.values.extend_from_slice(bytes);
+        append(&mut self.values, bytes);
         self.end_offset();
         self.valid();
     }
@@ -179,7 +205,10 @@ impl Builder {
 
     /// Returns the column, and starts another one.
     pub fn take(&mut self) -> types::Column {
-        let Builder { validity, offsets, values, .. } = std::mem::take(self);
+        // The next batch is most often like this one. Of a large one, memory may not hold two.
+        let room = |bytes: &[u8]| if bytes.len() <= ROOM_BYTES_MAX { Vec::with_capacity(bytes.len()) } else { Vec::new() };
+        let next = Builder { offsets: room(&self.offsets), values: room(&self.values), ..Builder::default() };
+        let Builder { validity, offsets, values, .. } = std::mem::replace(self, next);
         types::Column { validity, offsets, values }
     }
 

@@ -79,6 +79,7 @@ pub mod bindings {
 mod column;
 mod map;
 mod row;
+mod texts;
 mod transform;
 mod value;
 
@@ -88,6 +89,7 @@ pub use column::{Builder, Column, Fixed, View};
 pub use map::{Hasher, Map};
 pub use restitch_guest_derive::Row;
 pub use row::Row;
+pub use texts::{Text, Texts};
 pub use transform::{Batch, Output, Transform, debug, info, warn};
 pub use value::{Date, Decimal, Json, Time, Timestamp, Value};
 

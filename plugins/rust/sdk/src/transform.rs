@@ -84,7 +84,7 @@ impl Batch {
 
     /// Returns its rows. `R` must be the type that the input was declared with.
     pub fn rows<'a, R: Row<'a>>(&'a self) -> impl ExactSizeIterator<Item = R> + 'a {
-        let columns: Vec<View<'a>> = self.inner.columns.iter().map(View::new).collect();
+        let columns: Vec<View<'a>> = self.inner.columns.iter().zip(R::fields()).map(|(c, field)| View::new(c).whole(field.data_type)).collect();
         (0..self.len()).map(move |row| R::read(&columns, row))
     }
 

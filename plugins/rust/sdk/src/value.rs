@@ -1,14 +1,14 @@
 //! The Rust types that a column's values can have, and how each is read and written.
 //! Never converts: a type of the contract has the Rust types listed here, and no others.
 
-use crate::{Builder, DataType, DecimalType, Fixed, View};
+use crate::{Builder, DataType, DecimalType, Fixed, Text, View};
 use std::{borrow::Cow, fmt};
 
 /// A Rust type that a column may have. `Option<T>` is the same column with nulls.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no value of a column",
     label = "no column is of this type",
-    note = "boolean: bool; int32, int64: i32, i64; float32, float64: f32, f64; decimal: Decimal<P, S>; string: &str, String, Cow<str>; \
+    note = "boolean: bool; int32, int64: i32, i64; float32, float64: f32, f64; decimal: Decimal<P, S>; string: &str, String, Cow<str>, Text; \
             json: Json<&str>, Json<String>; binary: &[u8], Vec<u8>; date, time, timestamp: Date, Time, Timestamp; nullable: Option of one of them"
 )]
 pub trait Value<'a>: Sized {
@@ -147,8 +147,7 @@ macro_rules! sized {
             const TYPE: DataType = DataType::$variant;
             #[inline]
             fn read(column: &View<$life>, row: usize) -> Self {
-                let read: fn(&$life [u8]) -> Self = $read;
-                read(column.bytes(row))
+                $read(column, row)
             }
             #[inline]
             fn write(&self, column: &mut Builder) {
@@ -163,13 +162,14 @@ macro_rules! sized {
 }
 
 sized! {
-    <'a> &'a str = Utf8, text, |s| s.as_bytes();
-    <'a> String = Utf8, |b| text(b).to_owned(), |s| s.as_bytes();
-    <'a> Cow<'a, str> = Utf8, |b| Cow::Borrowed(text(b)), |s| s.as_bytes();
-    <'a> Json<&'a str> = Json, |b| Json(text(b)), |j| j.0.as_bytes();
-    <'a> Json<String> = Json, |b| Json(text(b).to_owned()), |j| j.0.as_bytes();
-    <'a> &'a [u8] = Binary, |b| b, |b| b;
-    <'a> Vec<u8> = Binary, |b| b.to_owned(), |b| b;
+    <'a> &'a str = Utf8, View::text, |s| s.as_bytes();
+    <'a> String = Utf8, |c: &View<'a>, row| c.text(row).to_owned(), |s| s.as_bytes();
+    <'a> Text = Utf8, |c: &View<'a>, row| Text::from(c.text(row)), |s| s.as_bytes();
+    <'a> Cow<'a, str> = Utf8, |c: &View<'a>, row| Cow::Borrowed(c.text(row)), |s| s.as_bytes();
+    <'a> Json<&'a str> = Json, |c: &View<'a>, row| Json(c.text(row)), |j| j.0.as_bytes();
+    <'a> Json<String> = Json, |c: &View<'a>, row| Json(c.text(row).to_owned()), |j| j.0.as_bytes();
+    <'a> &'a [u8] = Binary, View::bytes, |b| b;
+    <'a> Vec<u8> = Binary, |c: &View<'a>, row| c.bytes(row).to_owned(), |b| b;
 }
 
 impl<'a, T: Value<'a>> Value<'a> for Option<T> {
@@ -189,12 +189,6 @@ impl<'a, T: Value<'a>> Value<'a> for Option<T> {
     fn write_null(column: &mut Builder) {
         T::write_null(column);
     }
-}
-
-/// The host sends nothing but UTF-8 in text columns; looking again is cheaper than `unsafe` is to defend.
-#[inline]
-fn text(bytes: &[u8]) -> &str {
-    std::str::from_utf8(bytes).expect("the host sends UTF-8")
 }
 
 #[cfg(test)]
