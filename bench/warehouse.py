@@ -7,11 +7,13 @@ import hashlib
 import os
 import shutil
 import sqlite3
+import time
 from datetime import date, timedelta
 from pathlib import Path
 
 from place import BENCH, ROOT, WORK, call, data, meta, say
 
+OLD = WORK / "old"
 COMPONENT = ROOT / "plugins/components/order-totals-1.0.0.wasm"
 
 
@@ -38,7 +40,7 @@ class Warehouses:
 
     def empty(self, folder, format, grain="day"):
         """A project whose transform is registered, and nothing landed."""
-        shutil.rmtree(folder, ignore_errors=True)
+        set_aside(folder)
         Path(folder).mkdir(parents=True)
         text = (BENCH / "peers/restitch.toml").read_text().replace("FORMAT", format).replace("GRAIN", grain)
         (Path(folder) / "restitch.toml").write_text(text)
@@ -96,9 +98,17 @@ def window(size, grain):
     return ["--start", first[:length], "--end", last[:length], "--max-partitions", "2000000"]
 
 
+def set_aside(folder):
+    """Moves what an earlier run made out of the way. It is removed when a line has ended (`run`): for a while after thousands of files were
+    removed, a file system is slow at making new ones."""
+    if Path(folder).exists():
+        OLD.mkdir(parents=True, exist_ok=True)
+        Path(folder).rename(OLD / str(time.monotonic_ns()))
+
+
 def copy(kept, folder):
     """Copies a kept warehouse: data files by links."""
-    shutil.rmtree(folder, ignore_errors=True)
+    set_aside(folder)
     by_link = lambda source, target: os.link(source, target) if source.endswith((".parquet", ".wasm")) else shutil.copy2(source, target)
     shutil.copytree(kept, folder, copy_function=by_link)
     (Path(folder) / "finished").unlink(missing_ok=True)
