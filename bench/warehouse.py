@@ -99,11 +99,18 @@ def window(size, grain):
 
 
 def set_aside(folder):
-    """Moves what an earlier run made out of the way. It is removed when a line has ended (`run`): for a while after thousands of files were
-    removed, a file system is slow at making new ones."""
+    """Moves what an earlier run made out of the way, to be removed later: for a while after thousands of files were removed, a file system
+    is slow at making new ones."""
     if Path(folder).exists():
         OLD.mkdir(parents=True, exist_ok=True)
         Path(folder).rename(OLD / str(time.monotonic_ns()))
+
+
+def remove_old(files_max=None):
+    """Removes what was set aside; with a bound, only what has fewer files."""
+    for folder in OLD.iterdir() if OLD.exists() else []:
+        if files_max is None or sum(len(files) for _, _, files in os.walk(folder)) < files_max:
+            shutil.rmtree(folder)
 
 
 def copy(kept, folder):

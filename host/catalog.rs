@@ -145,7 +145,7 @@ pub struct View<'c> {
 pub const FILE: &str = "catalog.sqlite";
 
 /// Pages that are kept in memory: what a swap of thousands of partitions changes is written once, and not each time that it does not fit.
-const CACHE_KIB: i64 = 32 << 10;
+const CACHE_KIB: i64 = 16 << 10;
 
 /// How long a writer waits for another one.
 const BUSY: Duration = Duration::from_secs(60);

@@ -79,7 +79,8 @@ pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
     for u in &facts.upstream {
         facts.calendar.partitions(u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
     }
-    let mut add = |p: &PublishedRow, why: Staleness| stale.entry(p.window.start()).or_default().push(why);
+    // There is one reason most often, and there may be a million partitions.
+    let mut add = |p: &PublishedRow, why: Staleness| stale.entry(p.window.start()).or_insert_with(|| Vec::with_capacity(1)).push(why);
     for p in &facts.published {
         let same = p.transform_digest == facts.transform_digest;
         if !same {
