@@ -14,15 +14,9 @@ use crate::{
     manifest::{CheckRecord, PartitionRecord, Validation},
     query::{self, Difference, FileTable, QueryError, Session, quoted},
     schema::{DataType, Field, PARTITION},
-    store::Store,
+    store::{Store, each},
 };
-use std::{
-    collections::HashMap,
-    sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    },
-};
+use std::collections::HashMap;
 
 /// Why checks could not be evaluated. Nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -53,6 +47,8 @@ pub struct Subject<'s> {
     pub validation: Validation,
     /// Bytes that comparisons and SQL may hold, about.
     pub memory_bytes: usize,
+    /// Partitions that are compared at once.
+    pub workers: usize,
     /// Where they spill, relative to the warehouse.
     pub staging: &'s str,
 }
@@ -185,32 +181,18 @@ fn compare_in_order(
     different: Vec<usize>,
 ) -> Vec<usize> {
     let columns = rows::Columns { fields: subject.fields, key: subject.key, partition: PARTITION };
-    let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let one = |i: usize| {
-        let output: Vec<&str> = computed[i].files.iter().map(|f| f.path.as_str()).collect();
-        let prior: Vec<&str> = live.get(&computed[i].record.partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
-        rows::compare(subject.store, &columns, &computed[i].record.partition, &output, &prior)
+    let one = |i: &usize| {
+        let output: Vec<&str> = computed[*i].files.iter().map(|f| f.path.as_str()).collect();
+        let prior: Vec<&str> = live.get(&computed[*i].record.partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
+        rows::compare(subject.store, &columns, &computed[*i].record.partition, &output, &prior)
     };
-    std::thread::scope(|scope| {
-        let work = || {
-            while let Some(i) = different.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let difference = one(*i);
-                found.lock().unwrap_or_else(|e| e.into_inner()).push((*i, difference));
-            }
-        };
-        // This thread is one of them.
-        let others = std::thread::available_parallelism().map_or(1, |n| n.get()).min(different.len()).saturating_sub(1);
-        (0..others).for_each(|_| drop(scope.spawn(work)));
-        work();
-    });
     let mut rest = Vec::new();
-    for (i, difference) in found.into_inner().unwrap_or_else(|e| e.into_inner()) {
+    for (i, difference) in different.iter().zip(each(&different, subject.workers, one)) {
         match difference {
-            Some(d) => (partitions[i].added, partitions[i].removed, partitions[i].changed) = (Some(d.added), Some(d.removed), Some(d.changed)),
-            None => rest.push(i),
+            Some(d) => (partitions[*i].added, partitions[*i].removed, partitions[*i].changed) = (Some(d.added), Some(d.removed), Some(d.changed)),
+            None => rest.push(*i),
         }
     }
-    rest.sort_unstable();
     rest
 }
 

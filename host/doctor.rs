@@ -5,10 +5,9 @@
 use crate::{
     catalog::{Catalog, CatalogError, RecordedFile, TransformRow},
     id::{Digest, RunId},
-    store::{Store, StoreError, staging},
+    store::{Store, StoreError, each, staging},
 };
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Why the health could not be judged.
 #[derive(Debug, thiserror::Error)]
@@ -109,22 +108,8 @@ pub fn examine(store: &Store, catalog: &mut Catalog, quick: bool, workers: usize
 
 /// Returns those of `files` that are not what was recorded, in their order; several are read at once.
 pub fn damaged(store: &Store, files: &[RecordedFile], quick: bool, workers: usize) -> Vec<BadFile> {
-    let next = AtomicUsize::new(0);
-    let look = || {
-        let mut bad = Vec::new();
-        while let Some((i, file)) = Some(next.fetch_add(1, Ordering::Relaxed)).and_then(|i| Some((i, files.get(i)?))) {
-            bad.extend(fault(store, file, quick).map(|fault| (i, BadFile { path: file.path.clone(), fault })));
-        }
-        bad
-    };
-    let mut bad = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..workers.min(files.len())).map(|_| scope.spawn(look)).collect();
-        let mut bad = look();
-        others.into_iter().for_each(|t| bad.extend(t.join().unwrap_or_default()));
-        bad
-    });
-    bad.sort_by_key(|(i, _)| *i);
-    bad.into_iter().map(|(_, b)| b).collect()
+    let bad = |file: &RecordedFile| fault(store, file, quick).map(|fault| BadFile { path: file.path.clone(), fault });
+    each(files, workers, bad).into_iter().flatten().collect()
 }
 
 fn fault(store: &Store, file: &RecordedFile, quick: bool) -> Option<Fault> {

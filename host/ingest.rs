@@ -15,7 +15,7 @@ use crate::{
     decode::{self, Chunk, DecodeError, FileIdentity, Identified, Reject, Summary, Unknown},
     id::SnapshotId,
     schema::{Field, envelope},
-    store::{GATE, Store, StoreError, spread, staging},
+    store::{GATE, Store, StoreError, each, spread, staging},
     time::{Clock, EventTime, IngestTime},
     watermark::{InputState, Stand, Watermark},
     window::{Calendar, Grain},
@@ -231,7 +231,7 @@ type NewFile = (usize, Identified);
 fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result<(Ingested, Vec<NewFile>), IngestError> {
     let mut new: Vec<NewFile> = Vec::new();
     let mut files = Vec::new();
-    for (i, (path, found)) in request.files.iter().zip(flow::each(request.files, request.workers, &|path| decode::identify(path))).enumerate() {
+    for (i, (path, found)) in request.files.iter().zip(each(request.files, request.workers, |path| decode::identify(path))).enumerate() {
         let found = found?;
         let content = found.identity.content_digest;
         let landed = catalog.read(|v| v.landed(&source.name, content))?.map(|f| f.path);

@@ -11,8 +11,9 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicI64, AtomicUsize, Ordering},
     },
+    thread::ScopedJoinHandle,
 };
 
 /// A file operation that failed, with its path.
@@ -88,6 +89,31 @@ fn die() -> ! {
 const WAITERS_MAX: usize = 16;
 const FILES_PER_WAITER: usize = 8;
 
+/// Returns what a thread gave; its panic goes on here.
+pub(crate) fn joined<T>(thread: ScopedJoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Does something with each of `items` on `workers` threads, of which the caller's is one, and returns what it gave, in their order.
+pub fn each<T: Sync, R: Send>(items: &[T], workers: usize, act: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let begun = AtomicUsize::new(0);
+    let work = || {
+        let mut done = Vec::new();
+        loop {
+            let i = begun.fetch_add(1, Ordering::Relaxed);
+            let Some(item) = items.get(i) else { return done };
+            done.push((i, act(item)));
+        }
+    };
+    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (1..workers.min(items.len())).map(|_| scope.spawn(work)).collect();
+        let own = work();
+        own.into_iter().chain(threads.into_iter().flat_map(joined)).collect()
+    });
+    done.sort_unstable_by_key(|(i, _)| *i);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
 /// Does something with each of many files, and returns what it gave, in their order: a disk that is asked for several at once writes them
 /// down together. Few files are taken one after the other, on the caller's thread.
 ///
@@ -102,7 +128,7 @@ pub fn spread<T: Sync, R: Send, E: Send>(files: &[T], each: impl Fn(&T) -> Resul
     std::thread::scope(|scope| {
         let one = |share: &'_ [T]| share.iter().map(each).collect::<Result<Vec<R>, E>>();
         let waiters: Vec<_> = files.chunks(share).map(|share| scope.spawn(move || one(share))).collect();
-        let done: Vec<_> = waiters.into_iter().map(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect();
+        let done: Vec<_> = waiters.into_iter().map(joined).collect();
         done.into_iter().collect::<Result<Vec<_>, E>>().map(|all| all.into_iter().flatten().collect())
     })
 }

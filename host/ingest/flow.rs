@@ -11,13 +11,13 @@ use crate::{
     config::Source,
     datafile::Written,
     decode::{self, Chunk, DecodeError, Summary},
-    store::Store,
+    store::{Store, joined},
 };
 use std::{
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
         mpsc,
     },
     thread::{Scope, ScopedJoinHandle},
@@ -61,30 +61,6 @@ type Queue<T> = Arc<Mutex<mpsc::Receiver<T>>>;
 
 fn next<T>(queue: &Queue<T>) -> Option<T> {
     queue.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
-}
-
-fn joined<T>(thread: ScopedJoinHandle<T>) -> T {
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-}
-
-/// Does something with each of `items` on `workers` threads, and returns what it gave, in their order.
-pub(super) fn each<T: Sync, R: Send>(items: &[T], workers: usize, act: &(dyn Fn(&T) -> R + Sync)) -> Vec<R> {
-    let (begun, count) = (AtomicUsize::new(0), items.len());
-    let work = || {
-        let mut done = Vec::new();
-        loop {
-            let i = begun.fetch_add(1, Ordering::Relaxed);
-            let Some(item) = items.get(i) else { return done };
-            done.push((i, act(item)));
-        }
-    };
-    let mut done: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..workers.min(count)).map(|_| scope.spawn(work)).collect();
-        let own = work();
-        own.into_iter().chain(threads.into_iter().flat_map(joined)).collect()
-    });
-    done.sort_unstable_by_key(|(i, _)| *i);
-    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// Decodes the files of a job side by side, and gives `take` their pieces in the order of the files, with the number of each file.

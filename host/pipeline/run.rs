@@ -431,6 +431,7 @@ impl Attempt<'_> {
             checks: &self.dataset.checks,
             validation: manifest.validation,
             memory_bytes: self.workshop.options.memory_bytes,
+            workers: self.workshop.options.workers,
             staging: &folder,
         };
         let checked = check::check(&subject, &mut self.workshop.catalog, computed, self.prior)?;
