@@ -161,7 +161,7 @@ impl Writer {
     /// # Errors
     /// The file exists or its folder is not writable.
     pub fn create(store: &Store, path: String, table: &Table) -> Result<Writer, DataFileError> {
-        let schema = Arc::new(Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()));
+        let schema = table.arrow();
         let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
         let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
         let body = Body::Empty(Some(tee));
@@ -588,9 +588,8 @@ mod tests {
         let ids = StringArray::from_iter_values((0..rows).map(|n| format!("{n:08}")));
         let times = TimestampMicrosecondArray::from_iter_values((0..rows).map(|n| n * 1_000_000)).with_timezone("UTC");
         let arrays: Vec<ArrayRef> = vec![Arc::new(ids), Arc::new(times), Arc::new(Int64Array::from_iter_values(0..rows))];
-        let schema = Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>());
         let mut writer = Writer::create(&store, "t.parquet".into(), &table).unwrap();
-        writer.write(&RecordBatch::try_new(Arc::new(schema), arrays).unwrap()).unwrap();
+        writer.write(&RecordBatch::try_new(table.arrow(), arrays).unwrap()).unwrap();
         writer.finish().unwrap();
         let scanned = |windows: &[Window]| -> Vec<i64> {
             let scan = Reader::open(&store, "t.parquet").unwrap().scan(&[Column::new("n", DataType::Int64, false)], windows, 1000).unwrap();

@@ -7,10 +7,12 @@ use crate::{
     id::{Digest, SnapshotId},
     schema::{DataType, Field},
 };
+use arrow::datatypes::{Schema, SchemaRef};
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::{
     cmp::Ordering,
     collections::{HashMap, HashSet},
+    sync::Arc,
 };
 
 /// Leaves out files that gc removed and whose rows stay for a while, for other tools (`restitch_hold`).
@@ -43,6 +45,11 @@ impl Table {
     /// Returns the table's fields, in order.
     pub fn fields(&self) -> Vec<Field> {
         self.columns.iter().map(|c| c.field.clone()).collect()
+    }
+
+    /// Returns the schema of its rows in Arrow, with the ids of its columns.
+    pub fn arrow(&self) -> SchemaRef {
+        Arc::new(Schema::new(self.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()))
     }
 }
 

@@ -215,8 +215,7 @@ mod tests {
                     Arc::new(Float64Array::from_iter(rows.iter().map(|r| r.2))),
                     Arc::new(StringArray::from_iter_values(rows.iter().map(|_| partition))),
                 ];
-                let schema = arrow::datatypes::Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>());
-                writer.write(&RecordBatch::try_new(Arc::new(schema), arrays).unwrap()).unwrap();
+                writer.write(&RecordBatch::try_new(table.arrow(), arrays).unwrap()).unwrap();
             }
             writer.finish().unwrap();
         }

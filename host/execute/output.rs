@@ -225,8 +225,7 @@ impl<'c> Collector<'c> {
                 None => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(self.partition.name.as_str(), batch.num_rows()))),
             });
         }
-        let fields: Vec<_> = table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect();
-        let full = RecordBatch::try_new(Arc::new(arrow::datatypes::Schema::new(fields)), columns);
+        let full = RecordBatch::try_new(table.arrow(), columns);
         let full = full.map_err(|source| ExecuteError::Arrow { partition: self.partition.name.clone(), source })?;
         writer.write(&full)?;
         Ok(())

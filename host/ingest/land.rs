@@ -11,10 +11,9 @@ use crate::{
     time::{DAY_US, IngestTime},
 };
 use arrow::{
-    array::MutableArrayData,
     array::{
-        Array, ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray, make_array,
-        new_null_array,
+        Array, ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, MutableArrayData, RecordBatch, StringArray, TimestampMicrosecondArray,
+        make_array, new_null_array,
     },
     compute::interleave,
     error::ArrowError,
@@ -35,17 +34,11 @@ pub(super) struct RawShape {
     at: IngestTime,
 }
 
-/// What a raw column is made of.
+/// What a raw column is made of: a column of a piece, by its place there, or what is the same for all records of an ingest or of a file, or
+/// counted, and is made when rows are written.
 #[derive(Clone, Copy)]
 enum Made {
-    /// The same for all records of an ingest or of a file, or counted: it is made when rows are written.
-    Late(Late),
-    /// A column of a piece, by its place there.
     Column(usize),
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Late {
     IngestedAt,
     File,
     Flags,
@@ -59,14 +52,14 @@ const OWN: [&str; 5] = [envelope::RECORD_ID, envelope::EVENT_TIME, envelope::OFF
 impl RawShape {
     pub(super) fn new(table: Table, declared: &[String], keep_payload: bool, at: IngestTime) -> RawShape {
         let made = |name: &str| match name {
-            envelope::INGESTED_AT => Made::Late(Late::IngestedAt),
-            envelope::FILE => Made::Late(Late::File),
-            envelope::FLAGS => Made::Late(Late::Flags),
-            envelope::SEQ => Made::Late(Late::Seq),
-            envelope::PAYLOAD if !keep_payload => Made::Late(Late::Null),
+            envelope::INGESTED_AT => Made::IngestedAt,
+            envelope::FILE => Made::File,
+            envelope::FLAGS => Made::Flags,
+            envelope::SEQ => Made::Seq,
+            envelope::PAYLOAD if !keep_payload => Made::Null,
             _ => {
-                let places = OWN.into_iter().chain(declared.iter().map(String::as_str));
-                places.into_iter().position(|n| n == name).map_or(Made::Late(Late::Null), Made::Column)
+                let mut places = OWN.into_iter().chain(declared.iter().map(String::as_str));
+                places.position(|n| n == name).map_or(Made::Null, Made::Column)
             }
         };
         let made_of = table.columns.iter().map(|c| made(&c.field.name)).collect();
@@ -83,8 +76,15 @@ impl RawShape {
                     let arrays: Vec<&dyn Array> = pieces.iter().map(|p| p.columns[*i].as_ref()).collect();
                     if runs.len() * RUN_ROWS_MIN <= places.len() { copied(&arrays, &runs)? } else { interleave(&arrays, places)? }
                 }
-                Made::Late(Late::Null) => new_null_array(&column.field.data_type.arrow(), places.len()),
-                Made::Late(late) => late.array(pieces, places, self.at)?,
+                Made::IngestedAt => Arc::new(TimestampMicrosecondArray::from(vec![self.at.0; places.len()]).with_timezone("UTC")),
+                Made::Flags => Arc::new(Int32Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].flags[*row]))),
+                Made::Seq => Arc::new(Int64Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].first_seq + *row as i64))),
+                Made::File => {
+                    let names = StringArray::from_iter_values(pieces.iter().map(|p| &p.file));
+                    let keys = Int32Array::from_iter_values(places.iter().map(|(p, _)| *p as i32));
+                    Arc::new(DictionaryArray::try_new(keys, Arc::new(names))?)
+                }
+                Made::Null => new_null_array(&column.field.data_type.arrow(), places.len()),
             });
         }
         // A column that is the same for many rows is a dictionary here, which the writer takes for what it stands for.
@@ -122,26 +122,6 @@ fn copied(arrays: &[&dyn Array], runs: &[Run]) -> Result<ArrayRef, ArrowError> {
         out.try_extend(at, *row, row + count)?;
     }
     Ok(make_array(out.freeze()))
-}
-
-impl Late {
-    fn array(self, pieces: &[Piece], places: &[(usize, usize)], at: IngestTime) -> Result<ArrayRef, ArrowError> {
-        Ok(match self {
-            Late::IngestedAt => Arc::new(TimestampMicrosecondArray::from(vec![at.0; places.len()]).with_timezone("UTC")),
-            Late::Flags => Arc::new(Int32Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].flags[*row]))),
-            Late::Seq => Arc::new(Int64Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].first_seq + *row as i64))),
-            Late::File => {
-                let names = StringArray::from_iter_values(pieces.iter().map(|p| &p.file));
-                let keys = Int32Array::from_iter_values(places.iter().map(|(p, _)| *p as i32));
-                Arc::new(DictionaryArray::try_new(keys, Arc::new(names))?)
-            }
-            Late::Null => unreachable!("BUG: a column of nulls has the type of its column"),
-        })
-    }
-}
-
-fn schema(table: &Table) -> arrow::datatypes::SchemaRef {
-    Arc::new(arrow::datatypes::Schema::new(table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()))
 }
 
 /// Records that were decoded together and are all of one file.
@@ -232,7 +212,7 @@ impl<'r> RejectWriter<'r> {
                 _ => new_null_array(&column.field.data_type.arrow(), rejects.len()),
             });
         }
-        let batch = RecordBatch::try_new(schema(&self.table), columns)?;
+        let batch = RecordBatch::try_new(self.table.arrow(), columns)?;
         if self.writer.is_none() {
             self.writer = Some(Writer::create(self.store, self.path.clone(), &self.table)?);
         }

@@ -83,7 +83,7 @@ impl<'r> Rewriter<'r> {
             landed: place(envelope::LANDED),
             declared: source.columns.iter().enumerate().map(|(i, c)| (place(&c.name), i)).collect(),
         };
-        let schema = Arc::new(arrow::datatypes::Schema::new(look.table.columns.iter().map(|c| c.field.arrow(Some(c.id))).collect::<Vec<_>>()));
+        let schema = look.table.arrow();
         let columns = source.columns.iter().map(|c| (c.name.clone(), 0)).collect();
         let found = Found { written: Vec::new(), slots: BTreeSet::new(), record: ReparseRecord { columns, ..ReparseRecord::default() } };
         let decoder = Redecoder::new(source)?;
