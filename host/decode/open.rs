@@ -224,21 +224,18 @@ impl Opened {
         if self.compression == Compression::Plain {
             return File::open(&self.path).map_err(|source| DecodeError::Open { file: self.path.clone(), source });
         }
-        let scratch_error = |source| DecodeError::Scratch { file: self.path.clone(), source };
+        let path = self.path.clone();
+        let scratch_error = |source| DecodeError::Scratch { file: path.clone(), source };
         let mut scratch = tempfile::tempfile().map_err(scratch_error)?;
         loop {
-            let n = match self.reader.fill_buf() {
-                Ok([]) => break,
-                Ok(bytes) => {
-                    scratch.write_all(bytes).map_err(|source| DecodeError::Scratch { file: self.path.clone(), source })?;
-                    bytes.len()
-                }
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                Err(e) => return Err(self.error(e)),
-            };
-            self.reader.consume(n);
+            let mut written = Ok(());
+            let bytes = self.next_bytes(&mut |bytes| written = scratch.write_all(bytes))?;
+            written.map_err(scratch_error)?;
+            if bytes == 0 {
+                break;
+            }
         }
-        scratch.rewind().map_err(|source| DecodeError::Scratch { file: self.path.clone(), source })?;
+        scratch.rewind().map_err(scratch_error)?;
         Ok(scratch)
     }
 }
