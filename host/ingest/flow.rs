@@ -14,6 +14,7 @@ use crate::{
     store::{Store, joined},
 };
 use std::{
+    collections::VecDeque,
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -69,37 +70,34 @@ fn next<T>(queue: &Queue<T>) -> Option<T> {
 /// The first error of a file, in their order, or that of `take`.
 pub(super) fn decode_all(job: &Job, take: &mut dyn FnMut(usize, Piece) -> Result<(), IngestError>) -> Result<(), IngestError> {
     let files = job.files;
-    let (senders, receivers): (Vec<_>, Vec<_>) = files.iter().map(|_| mpsc::sync_channel(1)).unzip();
-    let senders: Mutex<Vec<Option<Sender>>> = Mutex::new(senders.into_iter().map(Some).collect());
-    let (ask, asked) = mpsc::channel::<usize>();
-    let asked: Queue<usize> = Arc::new(Mutex::new(asked));
-    let decode_asked = || {
-        while let Some(i) = next(&asked) {
-            let sender = senders.lock().unwrap_or_else(PoisonError::into_inner)[i].take();
-            if sender.is_none_or(|sender| decode_one(job, files[i], &sender).is_err()) {
-                return;
-            }
-        }
-    };
-    let ask_for = |ask: &mpsc::Sender<usize>, i: usize| {
-        if i < files.len() {
-            ask.send(i).unwrap_or(())
-        }
-    };
+    let (ask, asked) = mpsc::channel::<(&Path, Sender)>();
+    let asked: Queue<(&Path, Sender)> = Arc::new(Mutex::new(asked));
+    let decode_asked = || while next(&asked).is_some_and(|(file, sender)| decode_one(job, file, &sender).is_ok()) {};
     std::thread::scope(|scope| {
         let threads: Vec<_> = (0..job.workers.min(files.len())).map(|_| scope.spawn(decode_asked)).collect();
-        let begun = threads.len() + AHEAD;
-        (0..begun).for_each(|i| ask_for(&ask, i));
-        let mut done = Ok(());
-        for (i, receiver) in receivers.into_iter().enumerate() {
-            done = receiver.iter().try_for_each(|piece| take(i, piece?));
-            if done.is_err() {
+        let (mut rest, mut begun, mut done) = (files.iter(), VecDeque::new(), Ok(()));
+        for i in 0..files.len() {
+            while begun.len() < threads.len() + AHEAD
+                && let Some(file) = rest.next()
+            {
+                let (sender, receiver) = mpsc::sync_channel(1);
+                ask.send((file, sender)).ok();
+                begun.push_back(receiver);
+            }
+            let Some(pieces) = begun.pop_front() else { break };
+            let mut ended = false;
+            done = pieces.iter().try_for_each(|piece| {
+                let piece = piece?;
+                ended = matches!(piece, Piece::End(_));
+                take(i, piece)
+            });
+            // A file without an end is one over which its thread panicked: that goes on when the thread is joined.
+            if done.is_err() || !ended {
                 break;
             }
-            ask_for(&ask, begun + i);
         }
-        // Threads that wait for somebody to take a piece have seen by now that nobody does; those that wait for a file are let go.
-        drop(ask);
+        // Nobody takes pieces any more, or asks for files: so the threads end.
+        drop((begun, ask));
         threads.into_iter().for_each(joined);
         done
     })
@@ -201,5 +199,31 @@ impl<'scope> Writers<'scope> {
         let mut written = synced?;
         written.sort_unstable_by_key(|(i, _)| *i);
         Ok(written.into_iter().map(|(_, file)| file).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Project;
+
+    #[test]
+    fn a_thread_that_panics_is_told_and_not_waited_for() {
+        let toml = "[warehouse]\npath = \"w\"\n[source.s]\nformat = \"jsonl\"\nevent_time = \"at\"\n[source.s.columns]\nat = { type = \"timestamp\", nullable = false }\n";
+        let mut source = Project::parse("restitch.toml", toml).unwrap().sources["s"].clone();
+        // No project has such a source; a decoder takes it for a mistake of ours.
+        source.event_time = "nowhere".into();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        std::fs::write(&path, "{}\n").unwrap();
+        for (workers, files) in [(1, 1), (1, 5), (3, 5)] {
+            let files = vec![path.as_path(); files];
+            let job = Job { source: &source, files: &files, workers, ids: false };
+            let decoded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| decode_all(&job, &mut |_, _| Ok(()))));
+            let panic = decoded.unwrap_err();
+            assert!(
+                panic.downcast_ref::<&str>().is_some_and(|s| s.contains("BUG")) || panic.downcast_ref::<String>().is_some_and(|s| s.contains("BUG"))
+            );
+        }
     }
 }
