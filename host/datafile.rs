@@ -200,8 +200,11 @@ impl Writer {
             *nulls += array.null_count() as i64;
         }
         for (texts, array) in self.texts.iter_mut().zip(batch.columns()) {
-            if let Some(few) = array.as_dictionary_opt::<Int32Type>() {
-                texts.extend(few.values().as_string::<i32>().iter().flatten().filter(|t| !texts.contains(*t)).map(str::to_owned).collect::<Vec<_>>());
+            let Some(few) = array.as_dictionary_opt::<Int32Type>() else { continue };
+            for text in few.values().as_string::<i32>().iter().flatten() {
+                if !texts.contains(text) {
+                    texts.insert(text.to_owned());
+                }
             }
         }
         self.rows += batch.num_rows() as i64;

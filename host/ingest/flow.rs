@@ -214,8 +214,9 @@ mod tests {
         // No project has such a source; a decoder takes it for a mistake of ours.
         source.event_time = "nowhere".into();
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("file");
-        std::fs::write(&path, "{}\n").unwrap();
+        let store = Store::new(folder.path());
+        store.put("file", b"{}\n").unwrap();
+        let path = store.path("file");
         for (workers, files) in [(1, 1), (1, 5), (3, 5)] {
             let files = vec![path.as_path(); files];
             let job = Job { source: &source, files: &files, workers, ids: false };
