@@ -2,9 +2,13 @@
 //! Never decides where a file belongs or who sees it.
 //! Ingest and execution write and read through it.
 
+mod groups;
+mod writer;
+
+pub use writer::{Writer, decimal_text};
+
 use crate::{
-    catalog::{ColumnStats, NewFile, Table},
-    checksum::Encoder,
+    catalog::NewFile,
     id::Digest,
     schema::{DataType, envelope},
     store::{File, Store, StoreError},
@@ -13,45 +17,31 @@ use crate::{
 };
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, new_null_array},
-    compute::{max, max_binary, max_boolean, max_string, min, min_binary, min_boolean, min_string},
     datatypes::*,
 };
 use bytes::Bytes;
 use parquet::{
     arrow::{
-        ARROW_SCHEMA_META_KEY, ArrowWriter, ProjectionMask,
+        ProjectionMask,
         arrow_reader::{
             ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder, RowSelection, RowSelector,
             statistics::StatisticsConverter,
         },
-        arrow_writer::ArrowWriterOptions,
-        encode_arrow_schema,
     },
-    basic::{Compression, Encoding, LogicalType, Type, ZstdLevel},
+    basic::{LogicalType, Type},
     errors::ParquetError,
     file::{
-        metadata::{KeyValue, PageIndexPolicy, ParquetMetaData},
-        properties::{EnabledStatistics, WriterProperties},
+        metadata::PageIndexPolicy,
         reader::{ChunkReader, Length},
     },
-    schema::types::ColumnPath,
 };
-use sha2::{Digest as _, Sha256};
 use std::{
-    cell::RefCell,
-    collections::{BTreeSet, HashSet},
-    io::{self, Write},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
     },
     time::Instant,
 };
-
-/// Rows of a row group: bounds the memory of a reader and a writer.
-const ROW_GROUP_ROWS: usize = 131_072;
-/// Rows of a page: what a narrow window has to decode at least.
-const PAGE_ROWS: usize = 4_096;
 
 /// A file of a table that cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -102,291 +92,6 @@ pub struct Written {
     pub file: NewFile,
     /// SHA-256 of its bytes.
     pub digest: Digest,
-}
-
-/// Rows that are looked at to choose how a column is encoded, and fewer that are not enough to tell.
-const SAMPLE_ROWS: usize = 2_048;
-const SAMPLE_ROWS_MIN: usize = 256;
-
-/// What the first batch of a tiny file has at most: there is no second one then.
-const TINY_ROWS: usize = 2_048;
-const TINY_BYTES: usize = 16 << 10;
-
-/// A file that is being written.
-pub struct Writer {
-    path: String,
-    columns: Vec<(i64, DataType, String)>,
-    schema: SchemaRef,
-    body: Body,
-    has_nan: Vec<bool>,
-    nulls: Vec<i64>,
-    /// Of columns that come as dictionaries: their texts, of which each occurs.
-    texts: Vec<BTreeSet<String>>,
-    rows: i64,
-}
-
-enum Body {
-    /// No rows yet: they decide how columns are encoded.
-    Empty(Option<Tee>),
-    Begun(Box<ArrowWriter<Tee>>),
-}
-
-/// Counts and hashes what goes into the file.
-struct Tee {
-    file: io::BufWriter<File>,
-    hash: Sha256,
-    bytes: i64,
-    tail: [u8; 8],
-}
-
-impl Write for Tee {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        let n = self.file.write(buffer)?;
-        self.hash.update(&buffer[..n]);
-        self.bytes += n as i64;
-        let keep = n.min(8);
-        self.tail.copy_within(keep.., 0);
-        self.tail[8 - keep..].copy_from_slice(&buffer[n - keep..n]);
-        Ok(n)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Writer {
-    /// Begins a new file at `path` with the columns of `table`.
-    ///
-    /// # Errors
-    /// The file exists or its folder is not writable.
-    pub fn create(store: &Store, path: String, table: &Table) -> Result<Writer, DataFileError> {
-        let schema = table.arrow();
-        let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
-        let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
-        let body = Body::Empty(Some(tee));
-        let (has_nan, nulls, texts) = (vec![false; columns.len()], vec![0; columns.len()], vec![BTreeSet::new(); columns.len()]);
-        Ok(Writer { path, has_nan, nulls, texts, columns, schema, body, rows: 0 })
-    }
-
-    /// Returns the Parquet writer, begun with what the first batch tells of its columns.
-    fn begun(&mut self, first: Option<&RecordBatch>) -> Result<&mut ArrowWriter<Tee>, ParquetError> {
-        if let Body::Empty(tee) = &mut self.body {
-            let tee = tee.take().ok_or_else(|| ParquetError::General("an earlier write failed".into()))?;
-            let properties = properties(&self.columns, first, &self.schema);
-            let options = ArrowWriterOptions::new().with_properties(properties).with_skip_arrow_metadata(true);
-            self.body = Body::Begun(Box::new(ArrowWriter::try_new_with_options(tee, self.schema.clone(), options)?));
-        }
-        match &mut self.body {
-            Body::Begun(writer) => Ok(writer),
-            Body::Empty(_) => unreachable!("BUG: it was begun"),
-        }
-    }
-
-    /// Appends rows; the columns are the table's, in order. A column of few texts may be a dictionary, each of whose values occurs in the
-    /// file: its bounds are theirs.
-    ///
-    /// # Errors
-    /// The disk is full.
-    pub fn write(&mut self, batch: &RecordBatch) -> Result<(), DataFileError> {
-        for ((_, data_type, _), (array, nan)) in self.columns.iter().zip(batch.columns().iter().zip(&mut self.has_nan)) {
-            *nan |= match data_type {
-                DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
-                DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
-                _ => false,
-            };
-        }
-        for (nulls, array) in self.nulls.iter_mut().zip(batch.columns()) {
-            *nulls += array.null_count() as i64;
-        }
-        for (texts, array) in self.texts.iter_mut().zip(batch.columns()) {
-            let Some(few) = array.as_dictionary_opt::<Int32Type>() else { continue };
-            for text in few.values().as_string::<i32>().iter().flatten() {
-                if !texts.contains(text) {
-                    texts.insert(text.to_owned());
-                }
-            }
-        }
-        self.rows += batch.num_rows() as i64;
-        // Field metadata (ids) comes from the writer's schema, so only types are compared.
-        let written = self.begun(Some(batch)).and_then(|writer| writer.write(batch));
-        written.map_err(|source| DataFileError::Parquet { path: self.path.clone(), source })
-    }
-
-    /// Returns the rows written so far.
-    pub fn rows(&self) -> i64 {
-        self.rows
-    }
-
-    /// Ends the file. It is complete, but not durable yet.
-    ///
-    /// # Errors
-    /// The disk is full.
-    pub fn finish(mut self) -> Result<Written, DataFileError> {
-        let path = self.path.clone();
-        let parquet = |source| DataFileError::Parquet { path: path.clone(), source };
-        let writer = self.begun(None).map_err(parquet)?;
-        let metadata = writer.finish().map_err(parquet)?;
-        let tee = writer.inner_mut();
-        tee.flush().map_err(|e| parquet(ParquetError::External(e.into())))?;
-        let footer_bytes = u32::from_le_bytes([tee.tail[0], tee.tail[1], tee.tail[2], tee.tail[3]]) as i64;
-        let digest = Digest(tee.hash.clone().finalize().into());
-        let bytes = tee.bytes;
-        let stats = self.stats(&metadata).map_err(parquet)?;
-        let file =
-            NewFile { path: String::new(), rows: self.rows, bytes, footer_bytes: Some(footer_bytes), partition: None, stats, digest: Some(digest) };
-        Ok(Written { path: self.path, file, digest })
-    }
-
-    fn stats(&self, metadata: &ParquetMetaData) -> Result<Vec<ColumnStats>, ParquetError> {
-        let parquet_schema = metadata.file_metadata().schema_descr();
-        let fields: Vec<Field> = self.columns.iter().map(|(_, t, name)| Field::new(name, t.arrow(), true)).collect();
-        let schema = Schema::new(fields);
-        let mut stats = Vec::new();
-        for (i, (column_id, data_type, name)) in self.columns.iter().enumerate() {
-            let converter = StatisticsConverter::try_new(name, &schema, parquet_schema)?;
-            let groups = metadata.row_groups();
-            let bytes = groups.iter().map(|g| g.column(i).compressed_size()).sum();
-            let known = name != envelope::PAYLOAD;
-            let nulls = self.nulls[i];
-            let texts = &self.texts[i];
-            let bound = |array: ArrayRef, greatest: bool| match if greatest { texts.last() } else { texts.first() } {
-                Some(text) => Some(text.clone()),
-                None => known.then(|| bound_text(*data_type, &array, greatest)).flatten(),
-            };
-            let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
-            stats.push(ColumnStats {
-                column_id: *column_id,
-                data_type: *data_type,
-                bytes,
-                values: self.rows - nulls,
-                nulls,
-                min: bound(converter.row_group_mins(groups)?, false),
-                max: bound(converter.row_group_maxes(groups)?, true),
-                contains_nan: is_float.then_some(self.has_nan[i]),
-            });
-        }
-        Ok(stats)
-    }
-}
-
-thread_local! {
-    /// The last schema that this thread wrote a file with, as Arrow's readers find it in the file: many small files have the same.
-    static ENCODED: RefCell<Option<(SchemaRef, String)>> = const { RefCell::new(None) };
-}
-
-/// Returns the entry of a file's metadata that has its Arrow schema.
-fn arrow_schema(schema: &SchemaRef) -> KeyValue {
-    ENCODED.with_borrow_mut(|last| {
-        if last.as_ref().is_none_or(|(of, _)| of != schema) {
-            *last = Some((schema.clone(), encode_arrow_schema(schema)));
-        }
-        KeyValue::new(ARROW_SCHEMA_META_KEY.into(), last.as_ref().map(|(_, encoded)| encoded.clone()))
-    })
-}
-
-/// Returns how a file of these columns is written.
-fn properties(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>, schema: &SchemaRef) -> WriterProperties {
-    let level = ZstdLevel::try_new(1).unwrap_or_default();
-    // A compressor costs more to set up than it would save where all of the file is a few blocks of the disk.
-    let tiny = first.is_some_and(|batch| batch.num_rows() < TINY_ROWS && batch.get_array_memory_size() < TINY_BYTES);
-    let mut properties = WriterProperties::builder()
-        .set_compression(if tiny { Compression::SNAPPY } else { Compression::ZSTD(level) })
-        .set_key_value_metadata(Some(vec![arrow_schema(schema)]))
-        .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
-        .set_data_page_row_count_limit(PAGE_ROWS)
-        .set_write_batch_size(PAGE_ROWS)
-        .set_created_by("restitch".into())
-        .set_column_statistics_enabled(ColumnPath::from(envelope::PAYLOAD), EnabledStatistics::None)
-        .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD), false)
-        // Hashes have nothing that could be made smaller.
-        .set_column_compression(ColumnPath::from(envelope::PAYLOAD_HASH), Compression::UNCOMPRESSED);
-    for (i, (_, data_type, name)) in columns.iter().enumerate() {
-        let path = || ColumnPath::from(vec![name.clone()]);
-        let column = first.map(|batch| batch.column(i).as_ref());
-        if column.is_some_and(|c| c.as_dictionary_opt::<Int32Type>().is_some()) {
-            // The bounds of the file are known without a look at every value.
-            properties = properties.set_column_statistics_enabled(path(), EnabledStatistics::None);
-        } else if column.is_some_and(|c| is_mostly_distinct(*data_type, c)) {
-            // A dictionary would be looked up for every value, and thrown away when it is full.
-            properties = properties.set_column_dictionary_enabled(path(), false);
-            if matches!(data_type, DataType::Int64 | DataType::Timestamp) && name != envelope::PAYLOAD_HASH {
-                // Places and times differ little from their neighbours.
-                properties = properties.set_column_encoding(path(), Encoding::DELTA_BINARY_PACKED);
-            }
-        }
-    }
-    properties.build()
-}
-
-/// Returns whether hardly a value of a sample occurs twice in it.
-fn is_mostly_distinct(data_type: DataType, array: &dyn Array) -> bool {
-    let sample = array.slice(0, array.len().min(SAMPLE_ROWS));
-    let valid = sample.len() - sample.null_count();
-    if valid < SAMPLE_ROWS_MIN {
-        return false;
-    }
-    let values = Encoder::new(data_type, sample.as_ref());
-    let (mut bytes, mut ends) = (Vec::new(), Vec::with_capacity(valid));
-    for row in (0..sample.len()).filter(|row| !values.is_null(*row)) {
-        values.put(row, &mut bytes);
-        ends.push(bytes.len());
-    }
-    let (mut seen, mut start, mut repeated) = (HashSet::with_capacity(valid), 0, 0);
-    for end in ends {
-        repeated += usize::from(!seen.insert(&bytes[start..end]));
-        if (valid - repeated) * 10 < valid * 9 {
-            return false;
-        }
-        start = end;
-    }
-    true
-}
-
-/// Returns the least or greatest of the row groups' bounds in DuckLake's text form; `None` if all are null.
-fn bound_text(data_type: DataType, array: &ArrayRef, greatest: bool) -> Option<String> {
-    macro_rules! pick {
-        ($t:ty) => {{
-            let a = array.as_primitive::<$t>();
-            if greatest { max(a) } else { min(a) }
-        }};
-    }
-    // Outside the years that SQL can write, no bound is better than one that cannot be read.
-    let in_years = |us: &i64| (crate::time::MIN_US..crate::time::END_US).contains(us);
-    let instant = |us: i64| {
-        let text = crate::time::format_us(us);
-        format!("{}+00", text.trim_end_matches('Z').replace('T', " "))
-    };
-    Some(match data_type {
-        DataType::Boolean => {
-            if greatest { max_boolean(array.as_boolean()) } else { min_boolean(array.as_boolean()) }.map(|b| (b as u8).to_string())?
-        }
-        DataType::Int32 => pick!(Int32Type)?.to_string(),
-        DataType::Int64 => pick!(Int64Type)?.to_string(),
-        DataType::Float32 => format!("{:?}", pick!(Float32Type)?),
-        DataType::Float64 => format!("{:?}", pick!(Float64Type)?),
-        DataType::Decimal(_, scale) => decimal_text(pick!(Decimal128Type)?, scale),
-        DataType::String | DataType::Json => {
-            if greatest { max_string(array.as_string::<i32>()) } else { min_string(array.as_string::<i32>()) }?.to_owned()
-        }
-        DataType::Binary => return if greatest { max_binary(array.as_binary::<i32>()) } else { min_binary(array.as_binary::<i32>()) }.and(None),
-        DataType::Date => {
-            let us = Some(pick!(Date32Type)? as i64 * crate::time::DAY_US).filter(in_years)?;
-            instant(us).get(..10)?.to_owned()
-        }
-        DataType::Time => instant(pick!(Time64MicrosecondType)?).get(11..)?.trim_end_matches("+00").to_owned(),
-        DataType::Timestamp => instant(Some(pick!(TimestampMicrosecondType)?).filter(in_years)?),
-    })
-}
-
-/// Returns `unscaled` with a point before its last `scale` digits.
-pub fn decimal_text(unscaled: i128, scale: i8) -> String {
-    if scale <= 0 {
-        return unscaled.to_string();
-    }
-    let digits = format!("{:0width$}", unscaled.unsigned_abs(), width = scale as usize + 1);
-    let (whole, fraction) = digits.split_at(digits.len() - scale as usize);
-    format!("{}{whole}.{fraction}", if unscaled < 0 { "-" } else { "" })
 }
 
 /// An opened file: its footer is read, its pages are not.
@@ -575,8 +280,12 @@ impl Scan {
 
 #[cfg(test)]
 mod tests {
+    use super::writer::PAGE_ROWS;
     use super::*;
-    use crate::{catalog::TableColumn, schema::Field as Column};
+    use crate::{
+        catalog::{Table, TableColumn},
+        schema::Field as Column,
+    };
     use arrow::array::{Int64Array, StringArray, TimestampMicrosecondArray};
 
     #[test]
@@ -604,35 +313,5 @@ mod tests {
         let page = scanned(&[Window::new(second(low), second(high)).unwrap()]);
         assert_eq!((page[0], page.len()), (3 * PAGE_ROWS as i64, PAGE_ROWS));
         assert!(scanned(&[Window::new(second(rows), second(rows + 1)).unwrap()]).is_empty());
-    }
-
-    #[test]
-    fn a_tiny_file_needs_no_compressor_and_each_says_its_arrow_schema() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Store::new(folder.path());
-        for (n, (name, rows)) in [("a", 10), ("a", TINY_BYTES as i64), ("b", 10)].into_iter().enumerate() {
-            let columns = vec![TableColumn { id: 1, field: Column::new(name, DataType::Int64, false) }];
-            let table = Table { id: 1, name: "t".into(), folder: String::new(), columns, partition_id: None };
-            let schema = Arc::new(Schema::new(vec![table.columns[0].field.arrow(Some(1))]));
-            let path = format!("{n}.parquet");
-            let mut writer = Writer::create(&store, path.clone(), &table).unwrap();
-            writer.write(&RecordBatch::try_new(schema.clone(), vec![Arc::new(Int64Array::from_iter_values(0..rows))]).unwrap()).unwrap();
-            writer.finish().unwrap();
-            let read = ParquetRecordBatchReaderBuilder::try_new(store.open(&path).unwrap()).unwrap();
-            assert_eq!(read.schema().fields(), schema.fields());
-            let file = read.metadata().file_metadata();
-            // Bytes are as Arrow's own writer has them.
-            let own = KeyValue::new(ARROW_SCHEMA_META_KEY.into(), encode_arrow_schema(&schema));
-            assert_eq!(file.key_value_metadata(), Some(&vec![own]));
-            let snappy = read.metadata().row_group(0).column(0).compression() == Compression::SNAPPY;
-            assert_eq!(snappy, rows == 10, "{rows} rows");
-        }
-    }
-
-    #[test]
-    fn decimals_keep_their_scale() {
-        for (unscaled, scale, text) in [(0, 2, "0.00"), (-5, 2, "-0.05"), (12345, 2, "123.45"), (7, 0, "7"), (-100, 1, "-10.0")] {
-            assert_eq!(decimal_text(unscaled, scale), text);
-        }
     }
 }
