@@ -3,6 +3,7 @@
 //! The first step of an ingest; compression is seen from the content, the rules of values are in `decode::value`.
 
 mod again;
+mod cells;
 mod column;
 mod csv;
 mod identity;
@@ -23,7 +24,7 @@ use crate::{
     id::Digest,
     schema::DataType,
 };
-use arrow::array::{ArrayRef, BinaryArray, StringArray};
+use arrow::array::{ArrayRef, AsArray, BinaryArray, StringArray};
 use column::{Column, Scalar, Strings, Values, write_hex};
 use open::Opened;
 use std::{io, path::Path, path::PathBuf};
@@ -246,7 +247,9 @@ pub enum DecodeError {
 /// A record without a declared id is named by the SHA-256 of its payload. A Parquet row has no
 /// payload; what is hashed is its declared columns in order, after masking: a byte 0 for null, or a
 /// byte 1 and the value, little-endian in its Arrow width, a text or bytes with its length in 8
-/// bytes before it.
+/// bytes before it. Its payload hash is made column by column: 0, then for each the XXH64 of the value
+/// (the same bytes, without the 1 and the length) with the hash so far as its seed; of a null that of no
+/// bytes, with all bits of the seed turned.
 ///
 /// In JSON a column stands at its pointer, or else under its name; then under the first of its
 /// aliases that is present. CSV and Parquet have no pointers: its name, then its aliases.
@@ -347,6 +350,8 @@ impl Batch {
         let Some(Scalar::I64(event_time)) = self.columns[self.event_time].last() else { unreachable!("BUG: a record without its event time") };
         let payload = &self.payloads.data[self.payloads.start()..];
         match self.record_id {
+            // An id that is a text is its column.
+            Some(i) if self.columns[i].rule.data_type == DataType::String => {}
             Some(i) => {
                 let column = &self.columns[i];
                 let Some(id) = column.last() else { unreachable!("BUG: a record without its id") };
@@ -396,13 +401,16 @@ impl Batch {
 
     fn take(&mut self, bytes_read: u64) -> Chunk {
         self.reject_bytes = 0;
+        let columns: Vec<ArrayRef> = self.columns.iter_mut().map(Column::take).collect();
+        let made_ids = self.record_ids.take_utf8(None);
+        let text_ids = self.record_id.and_then(|i| columns[i].as_string_opt::<i32>());
         Chunk {
-            record_ids: self.record_ids.take_utf8(None),
+            record_ids: text_ids.cloned().unwrap_or(made_ids),
             event_times: std::mem::take(&mut self.event_times),
             offsets: std::mem::take(&mut self.offsets),
             payload_hashes: std::mem::take(&mut self.payload_hashes),
             payloads: self.payloads.take_binary(None),
-            columns: self.columns.iter_mut().map(Column::take).collect(),
+            columns,
             rejects: std::mem::take(&mut self.rejects),
             bytes_read,
         }

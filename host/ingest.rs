@@ -9,7 +9,7 @@ mod land;
 pub use classify::FileCounts;
 
 use crate::{
-    catalog::{Catalog, CatalogError, Commit, FileRow, IdEntry, NewIds, QueueRow, StateWrite, Table, TableColumn, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Commit, FileRow, IdEntry, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View, WatermarkRow},
     config::{Format, MaxRejects, Project, Source},
     datafile::{DataFileError, Written},
     decode::{self, Chunk, DecodeError, FileIdentity, Identified, Reject, Summary, Unknown},
@@ -324,7 +324,7 @@ impl Landing<'_> {
             }
         }
         report.snapshot = Some(snapshot);
-        report.ids = ids.map(|entries| NewIds { snapshot, entries });
+        report.ids = ids.map(|pieces| NewIds { snapshot, entries: SortedIds::new(pieces, self.request.workers) });
         report.watermark.1 = watermark;
         report.queued = outcome;
         Ok(())
@@ -340,8 +340,7 @@ impl Landing<'_> {
         progress: &dyn Progress,
     ) -> Result<Ready, IngestError> {
         let folder = staging(self.owner);
-        let declared: Vec<String> = self.source.columns.iter().map(|c| c.name.clone()).collect();
-        let shape = RawShape::new(raw, &declared, self.source.keep_payload, self.now);
+        let shape = RawShape::new(raw, self.source, self.now);
         let rejects = RejectWriter::new(self.store, &folder, rejects, self.source.keep_payload);
         let paths: Vec<PathBuf> = new.iter().map(|(i, _)| report.files[*i].path.clone()).collect();
         let (files, workers) = (paths.iter().map(PathBuf::as_path).collect::<Vec<_>>(), self.request.workers);

@@ -3,7 +3,7 @@
 //! After an ingest and before a plan `pipeline` brings it up to date; `execute` leaves out what counts elsewhere.
 
 use crate::{
-    catalog::{Catalog, CatalogError, IdIndex, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, View, id_hash, id_slot},
+    catalog::{Catalog, CatalogError, IdEntry, IdIndex, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, SortedIds, View, id_hash, id_slot},
     config::{Dataset, Keep, Project, Source},
     datafile::DataFileError,
     dedup::Arrival,
@@ -107,29 +107,25 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         begun.forget()?;
     }
     let mut candidates: HashMap<u64, Vec<i32>> = HashMap::new();
-    let mut chunk: Vec<(u64, i32)> = Vec::new();
+    let mut chunk: Vec<IdEntry> = Vec::new();
     let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
     let mut fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
     let by = |seen: &NewIds| fresh.files.iter().all(|f| f.begin == seen.snapshot && f.partial_max.is_none());
     if let Some(seen) = seen.filter(by) {
         fresh.files.clear();
-        for piece in seen.entries {
-            chunk.extend(piece);
-            if chunk.len() >= CHUNK {
-                begun.add(&mut chunk, &mut candidates)?;
-            }
-        }
+        begun.add(&seen.entries, &mut candidates)?;
     }
+    let mut add = |chunk: &mut Vec<IdEntry>| begun.add(&SortedIds::new(vec![std::mem::take(chunk)], 1), &mut candidates);
     for batch in fresh.scan(store, &[id_field()], Vec::new()) {
         let batch = batch?;
         let ids = batch.columns.column(0).as_string::<i32>();
         let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > begun.upto.0);
         chunk.extend(rows.map(|row| (id_hash(ids.value(row)), id_slot(batch.times.value(row)))));
         if chunk.len() >= CHUNK {
-            begun.add(&mut chunk, &mut candidates)?;
+            add(&mut chunk)?;
         }
     }
-    begun.add(&mut chunk, &mut candidates)?;
+    add(&mut chunk)?;
     let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, input, &candidates)? };
     catalog.record(|r| {
         r.put_moved(source, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;

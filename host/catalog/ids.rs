@@ -3,16 +3,24 @@
 //! `moves` fills and asks it. Sorted runs, merged as they grow (a log-structured merge tree), in blocks of one row each.
 
 use super::{CatalogError, SLOT_US};
-use crate::{id::SnapshotId, store::Store};
+use crate::{
+    id::SnapshotId,
+    store::{Store, each},
+};
 use rusqlite::{Connection, OptionalExtension, params};
 use siphasher::sip::SipHasher13;
-use std::{collections::HashMap, hash::Hasher, iter::Peekable};
+use std::{
+    collections::HashMap,
+    hash::Hasher,
+    iter::Peekable,
+    sync::{Mutex, PoisonError},
+};
 
 /// The index's file in a warehouse.
 pub const IDS_FILE: &str = "ids.sqlite";
 
-/// Entries of a block; all entries of one hash share a block.
-const BLOCK: usize = 1024;
+/// Entries of a block, which fill a page of the file; all entries of one hash share a block.
+const BLOCK: usize = 1350;
 /// Bytes of an entry: the hash, then the slot, little-endian.
 const ENTRY: usize = 12;
 
@@ -35,8 +43,42 @@ pub type IdEntry = (u64, i32);
 pub struct NewIds {
     /// What it landed.
     pub snapshot: SnapshotId,
-    /// Of all its records, in pieces of any size.
-    pub entries: Vec<Vec<IdEntry>>,
+    /// Of all its records.
+    pub entries: SortedIds,
+}
+
+/// Entries in order, each once.
+#[derive(Clone, Debug)]
+pub struct SortedIds(Vec<Vec<IdEntry>>);
+
+/// Shares of all hashes that are sorted side by side: each small enough for the processor's cache.
+const SHARES: usize = 256;
+
+impl SortedIds {
+    /// Sorts the entries of `pieces` on `workers` threads.
+    pub fn new(pieces: Vec<Vec<IdEntry>>, workers: usize) -> SortedIds {
+        let count: usize = pieces.iter().map(Vec::len).sum();
+        let mut shares: Vec<Vec<IdEntry>> = (0..SHARES).map(|_| Vec::with_capacity(count / SHARES * 17 / 16)).collect();
+        for entry in pieces.into_iter().flatten() {
+            shares[(entry.0 >> 56) as usize].push(entry);
+        }
+        let shares: Vec<Mutex<Vec<IdEntry>>> = shares.into_iter().map(Mutex::new).collect();
+        SortedIds(each(&shares, workers, |share| {
+            let mut entries = std::mem::take(&mut *share.lock().unwrap_or_else(PoisonError::into_inner));
+            entries.sort_unstable();
+            entries.dedup();
+            entries
+        }))
+    }
+
+    fn len(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+
+    /// The entries of each hash.
+    fn groups(&self) -> impl Iterator<Item = &[IdEntry]> {
+        self.0.iter().flat_map(|share| share.chunk_by(|a, b| a.0 == b.0))
+    }
 }
 
 /// Returns the hash of an id. A collision costs a look at the rows, no more: the ids themselves are compared.
@@ -138,17 +180,14 @@ impl IdChange<'_> {
         Ok(())
     }
 
-    /// Adds entries, which are taken out of `new`. Hashes that then stand in several slots come into `several`, with all their slots.
+    /// Adds entries. Hashes that then stand in several slots come into `several`, with all their slots.
     ///
     /// # Errors
     /// The index cannot be read or written.
-    pub fn add(&self, new: &mut Vec<IdEntry>, several: &mut HashMap<u64, Vec<i32>>) -> Result<(), CatalogError> {
-        if new.is_empty() {
+    pub fn add(&self, new: &SortedIds, several: &mut HashMap<u64, Vec<i32>>) -> Result<(), CatalogError> {
+        if new.len() == 0 {
             return Ok(());
         }
-        // Stable: this one makes use of pieces that are sorted already.
-        new.sort();
-        new.dedup();
         let mut note = |entries: &[IdEntry], known: &[IdEntry]| {
             let (hash, first) = entries[0];
             if entries.iter().chain(known).any(|e| e.1 != first) {
@@ -158,13 +197,11 @@ impl IdChange<'_> {
                 slots.dedup();
             }
         };
-        new.chunk_by(|a, b| a.0 == b.0).for_each(|entries| note(entries, &[]));
+        new.groups().filter(|entries| entries.len() > 1).for_each(|entries| note(entries, &[]));
         for (run, _) in self.runs()? {
             self.probe(run, new, &mut note)?;
         }
-        self.insert(new)?;
-        new.clear();
-        Ok(())
+        self.insert(new)
     }
 
     /// Keeps what was added: everything up to `upto` is in it.
@@ -184,10 +221,10 @@ impl IdChange<'_> {
     }
 
     /// Hands each hash of `new` that `run` has to `found`, with the entries of both.
-    fn probe(&self, run: i64, new: &[IdEntry], found: &mut dyn FnMut(&[IdEntry], &[IdEntry])) -> Result<(), CatalogError> {
+    fn probe(&self, run: i64, new: &SortedIds, found: &mut dyn FnMut(&[IdEntry], &[IdEntry])) -> Result<(), CatalogError> {
         let mut at = self.tx.prepare_cached("SELECT first, entries FROM block WHERE run = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1")?;
         let mut after = self.tx.prepare_cached("SELECT first FROM block WHERE run = ?1 AND first > ?2 ORDER BY first LIMIT 1")?;
-        let mut groups = new.chunk_by(|a, b| a.0 == b.0).peekable();
+        let mut groups = new.groups().peekable();
         while let Some(group) = groups.peek() {
             let sought = key(group[0].0);
             let block: Option<(i64, Vec<u8>)> = at.query_row(params![run, sought], |r| Ok((r.get(0)?, r.get(1)?))).optional()?;
@@ -207,7 +244,7 @@ impl IdChange<'_> {
     }
 
     /// Writes a run, merged with those before it that are not much larger: so there are few runs, and each entry is written few times.
-    fn insert(&self, new: &[IdEntry]) -> Result<(), CatalogError> {
+    fn insert(&self, new: &SortedIds) -> Result<(), CatalogError> {
         let mut merged: Vec<i64> = Vec::new();
         let mut total = new.len() as i64;
         for (run, entries) in self.runs()?.into_iter().rev() {
@@ -219,24 +256,20 @@ impl IdChange<'_> {
         }
         self.tx.execute("INSERT INTO run(source, entries) VALUES (?1, 0)", [&self.source])?;
         let id = self.tx.last_insert_rowid();
-        let mut readers = merged.iter().map(|run| Ok(RunReader::open(self, *run)?.peekable())).collect::<Result<Vec<_>, CatalogError>>()?;
-        let mut own = new.iter().copied().peekable();
-        let mut block: Vec<IdEntry> = Vec::with_capacity(BLOCK);
-        let mut written = 0;
-        while let Some(entry) = least(&mut own, &mut readers)? {
-            if block.last() == Some(&entry) {
-                continue;
+        let mut blocks = Blocks { change: self, run: id, block: Vec::with_capacity(BLOCK), written: 0 };
+        if merged.is_empty() {
+            new.0.iter().try_for_each(|share| blocks.push(share))?;
+        } else {
+            let mut readers = merged.iter().map(|run| Ok(RunReader::open(self, *run)?.peekable())).collect::<Result<Vec<_>, CatalogError>>()?;
+            let mut own = new.0.iter().flatten().copied().peekable();
+            let mut last = None;
+            while let Some(entry) = least(&mut own, &mut readers)? {
+                if last.replace(entry) != Some(entry) {
+                    blocks.push(&[entry])?;
+                }
             }
-            if block.len() >= BLOCK && block.last().is_some_and(|l| l.0 != entry.0) {
-                self.write(id, &block)?;
-                written += block.len();
-                block.clear();
-            }
-            block.push(entry);
         }
-        self.write(id, &block)?;
-        written += block.len();
-        drop(readers);
+        let written = blocks.end()?;
         self.tx.execute("UPDATE run SET entries = ?2 WHERE id = ?1", params![id, written as i64])?;
         for run in merged {
             self.tx.execute("DELETE FROM block WHERE run = ?1", [run])?;
@@ -244,12 +277,54 @@ impl IdChange<'_> {
         }
         Ok(())
     }
+}
 
-    fn write(&self, run: i64, block: &[IdEntry]) -> Result<(), CatalogError> {
-        let Some(first) = block.first() else { return Ok(()) };
-        let bytes: Vec<u8> = block.iter().flat_map(|(h, s)| h.to_le_bytes().into_iter().chain(s.to_le_bytes())).collect();
-        self.tx.prepare_cached("INSERT INTO block VALUES (?1, ?2, ?3)")?.execute(params![run, key(first.0), bytes])?;
+/// The blocks of a run while it is written.
+struct Blocks<'c> {
+    change: &'c IdChange<'c>,
+    run: i64,
+    block: Vec<IdEntry>,
+    written: usize,
+}
+
+impl Blocks<'_> {
+    /// Appends entries, which are in order, each once, and come after those before.
+    fn push(&mut self, mut entries: &[IdEntry]) -> Result<(), CatalogError> {
+        while !entries.is_empty() {
+            let room = match self.block.last() {
+                // All entries of one hash share a block.
+                Some(last) if self.block.len() >= BLOCK => entries.iter().take_while(|e| e.0 == last.0).count(),
+                _ => BLOCK - self.block.len(),
+            };
+            if room == 0 {
+                self.write()?;
+                continue;
+            }
+            let (now, rest) = entries.split_at(room.min(entries.len()));
+            self.block.extend_from_slice(now);
+            entries = rest;
+        }
         Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), CatalogError> {
+        let Some(first) = self.block.first() else { return Ok(()) };
+        let mut bytes = Vec::with_capacity(self.block.len() * ENTRY);
+        for (hash, slot) in &self.block {
+            bytes.extend_from_slice(&hash.to_le_bytes());
+            bytes.extend_from_slice(&slot.to_le_bytes());
+        }
+        let mut insert = self.change.tx.prepare_cached("INSERT INTO block VALUES (?1, ?2, ?3)")?;
+        insert.execute(params![self.run, key(first.0), bytes])?;
+        self.written += self.block.len();
+        self.block.clear();
+        Ok(())
+    }
+
+    /// Returns how many entries were written.
+    fn end(mut self) -> Result<usize, CatalogError> {
+        self.write()?;
+        Ok(self.written)
     }
 }
 
@@ -327,10 +402,10 @@ impl Iterator for RunReader<'_> {
 mod tests {
     use super::*;
 
-    fn several(index: &mut IdIndex, mut entries: Vec<IdEntry>, upto: i64) -> Vec<(u64, Vec<i32>)> {
+    fn several(index: &mut IdIndex, entries: Vec<IdEntry>, upto: i64) -> Vec<(u64, Vec<i32>)> {
         let change = index.begin("orders").unwrap();
         let mut found = HashMap::new();
-        change.add(&mut entries, &mut found).unwrap();
+        change.add(&SortedIds::new(vec![entries], 2), &mut found).unwrap();
         change.commit(SnapshotId(upto)).unwrap();
         let mut found: Vec<_> = found.into_iter().collect();
         found.sort();
@@ -355,6 +430,17 @@ mod tests {
         assert!(runs.len() <= 12, "{runs:?}");
         assert_eq!(index.begin("orders").unwrap().upto, SnapshotId(31));
         assert_eq!(index.begin("other").unwrap().upto, SnapshotId(-1));
+    }
+
+    #[test]
+    fn a_hash_with_many_slots_shares_one_block() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut index = IdIndex::open(&Store::new(folder.path())).unwrap();
+        let hash = 1 << 60;
+        let many: Vec<IdEntry> = (0..3 * BLOCK as i32).map(|slot| (hash, slot)).chain((0..2 * BLOCK as u64).map(|h| (h, 0))).collect();
+        assert_eq!(several(&mut index, many, 1).len(), 1);
+        assert_eq!(several(&mut index, vec![(hash, -1), (5, 0), (hash + 1, 3)], 2), [(hash, (-1..3 * BLOCK as i32).collect())]);
+        assert_eq!(several(&mut index, vec![(hash + 1, 4), (hash - 1, 0), (6, 1)], 3), [(6, vec![0, 1]), (hash + 1, vec![3, 4])]);
     }
 
     #[test]

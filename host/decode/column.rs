@@ -218,25 +218,6 @@ impl Scalar<'_> {
         };
         written.expect("BUG: writing to memory failed");
     }
-
-    /// Appends the bytes that stand for `value` in the hash of a row: 0 for null; 1 and then the
-    /// value, little-endian, a text or bytes with their length in eight bytes before them.
-    pub(super) fn encode(value: Option<Scalar>, out: &mut Vec<u8>) {
-        let Some(value) = value else { return out.push(0) };
-        out.push(1);
-        match value {
-            Scalar::Bool(b) => out.push(b as u8),
-            Scalar::I32(n) => out.extend_from_slice(&n.to_le_bytes()),
-            Scalar::I64(n) => out.extend_from_slice(&n.to_le_bytes()),
-            Scalar::F32(f) => out.extend_from_slice(&f.to_le_bytes()),
-            Scalar::F64(f) => out.extend_from_slice(&f.to_le_bytes()),
-            Scalar::I128(n) => out.extend_from_slice(&n.to_le_bytes()),
-            Scalar::Bytes(b) => {
-                out.extend_from_slice(&(b.len() as u64).to_le_bytes());
-                out.extend_from_slice(b);
-            }
-        }
-    }
 }
 
 /// Appends `bytes` in lower-case hex.

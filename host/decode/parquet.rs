@@ -4,8 +4,8 @@
 
 use super::{
     Batch, Chunk, Column, DecodeError, Reject, Scalar, Strings,
+    cells::{Cells, hashes},
     csv::{is_asked_for, missing_column},
-    hash_of,
     number::to_base64,
     open::Opened,
     value::{Value, is_clock, is_date, one_float},
@@ -19,7 +19,6 @@ use crate::{
 };
 use arrow::{
     array::{Array, ArrayRef, AsArray, BinaryArray, BooleanArray, PrimitiveArray, RecordBatch, StringArray},
-    buffer::NullBuffer,
     compute::{CastOptions, cast_with_options, filter},
     datatypes::{self as types, DataType as ArrowType, Field, TimeUnit, i256},
     util::display::array_value_to_string,
@@ -153,7 +152,10 @@ fn chunk(batch: &mut Batch, read: &RecordBatch, places: &[Option<usize>], first_
             *column = filter(column, &keep).expect("BUG: a filter of another length than its column");
         }
     }
-    let offsets: Vec<i64> = (0..rows).filter(|row| !bad.contains_key(row)).map(|row| first_row + row as i64).collect();
+    let mut offsets: Vec<i64> = (first_row..).take(rows).collect();
+    if !bad.is_empty() {
+        offsets.retain(|offset| !bad.contains_key(&((offset - first_row) as usize)));
+    }
     let (record_ids, payload_hashes) = names(batch, &columns, offsets.len());
     batch.summary.records += offsets.len() as u64;
     for (row, reason) in bad {
@@ -227,79 +229,27 @@ fn push_cell(array: &ArrayRef, row: usize, zone: Tz, out: &mut Vec<u8>) {
 /// Returns the id and the hash of each row.
 fn names(batch: &Batch, columns: &[ArrayRef], rows: usize) -> (StringArray, Vec<i64>) {
     let cells: Vec<Cells> = columns.iter().map(Cells::of).collect();
+    let hashes = hashes(&cells, rows);
     // An id that is a text is its column, which is not copied.
-    let declared = batch.record_id.and_then(|i| columns[i].as_string_opt::<i32>());
-    let (mut ids, mut hashes, mut row_bytes) = (Strings::default(), Vec::with_capacity(rows), vec![]);
+    if let Some(ids) = batch.record_id.and_then(|i| columns[i].as_string_opt::<i32>()) {
+        return (ids.clone(), hashes);
+    }
+    let (mut ids, mut row_bytes) = (Strings::default(), vec![]);
     for row in 0..rows {
-        row_bytes.clear();
-        cells.iter().for_each(|c| Scalar::encode(c.at(row), &mut row_bytes));
-        hashes.push(hash_of(&row_bytes));
-        if declared.is_some() {
-            continue;
-        }
         match batch.record_id {
             Some(i) => {
                 let Some(id) = cells[i].at(row) else { unreachable!("BUG: a row without its id") };
                 id.write_text(batch.columns[i].rule.data_type, &mut ids.data);
             }
-            None => write_hex(&Digest::of(&row_bytes).0, &mut ids.data),
+            None => {
+                row_bytes.clear();
+                cells.iter().for_each(|c| c.append(row, &mut row_bytes));
+                write_hex(&Digest::of(&row_bytes).0, &mut ids.data);
+            }
         }
         ids.close();
     }
-    (declared.cloned().unwrap_or_else(|| ids.take_utf8(None)), hashes)
-}
-
-/// A column of a declared type, looked at row by row.
-struct Cells<'a> {
-    nulls: Option<&'a NullBuffer>,
-    values: CellValues<'a>,
-}
-
-enum CellValues<'a> {
-    Bool(&'a BooleanArray),
-    I32(&'a [i32]),
-    I64(&'a [i64]),
-    F32(&'a [f32]),
-    F64(&'a [f64]),
-    I128(&'a [i128]),
-    Text(&'a StringArray),
-    Bytes(&'a BinaryArray),
-}
-
-impl Cells<'_> {
-    fn of(array: &ArrayRef) -> Cells<'_> {
-        let values = match array.data_type() {
-            ArrowType::Boolean => CellValues::Bool(array.as_boolean()),
-            ArrowType::Int32 => CellValues::I32(array.as_primitive::<types::Int32Type>().values()),
-            ArrowType::Date32 => CellValues::I32(array.as_primitive::<types::Date32Type>().values()),
-            ArrowType::Int64 => CellValues::I64(array.as_primitive::<types::Int64Type>().values()),
-            ArrowType::Time64(_) => CellValues::I64(array.as_primitive::<types::Time64MicrosecondType>().values()),
-            ArrowType::Timestamp(..) => CellValues::I64(array.as_primitive::<types::TimestampMicrosecondType>().values()),
-            ArrowType::Float32 => CellValues::F32(array.as_primitive::<types::Float32Type>().values()),
-            ArrowType::Float64 => CellValues::F64(array.as_primitive::<types::Float64Type>().values()),
-            ArrowType::Decimal128(..) => CellValues::I128(array.as_primitive::<types::Decimal128Type>().values()),
-            ArrowType::Utf8 => CellValues::Text(array.as_string()),
-            ArrowType::Binary => CellValues::Bytes(array.as_binary()),
-            other => unreachable!("BUG: a column of {other}"),
-        };
-        Cells { nulls: array.nulls(), values }
-    }
-
-    fn at(&self, row: usize) -> Option<Scalar<'_>> {
-        if self.nulls.is_some_and(|nulls| nulls.is_null(row)) {
-            return None;
-        }
-        Some(match &self.values {
-            CellValues::Bool(v) => Scalar::Bool(v.value(row)),
-            CellValues::I32(v) => Scalar::I32(v[row]),
-            CellValues::I64(v) => Scalar::I64(v[row]),
-            CellValues::F32(v) => Scalar::F32(v[row]),
-            CellValues::F64(v) => Scalar::F64(v[row]),
-            CellValues::I128(v) => Scalar::I128(v[row]),
-            CellValues::Text(v) => Scalar::Bytes(v.value(row).as_bytes()),
-            CellValues::Bytes(v) => Scalar::Bytes(v.value(row)),
-        })
-    }
+    (ids.take_utf8(None), hashes)
 }
 
 /// Returns the column without looking at single values, if nothing in it can be lost, refused or masked.

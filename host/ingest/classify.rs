@@ -5,7 +5,7 @@ use crate::{
     catalog::{QueueKind, QueueRow, SLOT_US, Slot},
     id::SnapshotId,
     schema::envelope,
-    time::{EventTime, IngestTime},
+    time::{DAY_US, EventTime, IngestTime},
     watermark::{InputState, Policy, Stand, Tier, Watermark, lateness_bucket},
     window::{Calendar, Window},
 };
@@ -67,9 +67,9 @@ pub(super) struct Classifier {
     targets: Vec<Target>,
     /// Whether a target has cutoffs of its own.
     joint: bool,
-    /// All slots but that of the last record.
-    slots: BTreeMap<i64, Slot>,
-    slot: Slot,
+    /// The slots of each UTC day, and of which the last record was.
+    days: BTreeMap<i64, Box<[Slot]>>,
+    day: (i64, Box<[Slot]>),
     lateness: BTreeMap<i64, i64>,
     queue: Vec<QueueRow>,
     file: FileCounts,
@@ -85,8 +85,8 @@ impl Classifier {
             own,
             joint: targets.iter().any(|t| !t.others.is_empty()),
             targets,
-            slots: BTreeMap::new(),
-            slot: Slot { start: EventTime(i64::MIN), snapshot: SnapshotId(0), records: 0, late: 0, future: 0 },
+            days: BTreeMap::new(),
+            day: (i64::MIN, Box::new([])),
             lateness: BTreeMap::new(),
             queue: Vec::new(),
             file: FileCounts::default(),
@@ -124,22 +124,16 @@ impl Classifier {
         }
     }
 
-    /// Returns the slot of `at`: most often that of the record before.
+    /// Returns the slot of `at`: most often one of the day of the record before.
     fn slot(&mut self, at: EventTime) -> &mut Slot {
-        let start = EventTime(at.0.div_euclid(SLOT_US) * SLOT_US);
-        if self.slot.start != start {
-            let fresh = Slot { start, snapshot: SnapshotId(0), records: 0, late: 0, future: 0 };
-            let next = self.slots.remove(&start.0).unwrap_or(fresh);
-            let last = std::mem::replace(&mut self.slot, next);
-            self.keep(last);
+        let day = at.0.div_euclid(DAY_US);
+        if self.day.0 != day {
+            let slot = |i| Slot { start: EventTime(day * DAY_US + i * SLOT_US), snapshot: SnapshotId(0), records: 0, late: 0, future: 0 };
+            let next = self.days.remove(&day).unwrap_or_else(|| (0..DAY_US / SLOT_US).map(slot).collect());
+            let (last, slots) = std::mem::replace(&mut self.day, (day, next));
+            self.days.insert(last, slots);
         }
-        &mut self.slot
-    }
-
-    fn keep(&mut self, slot: Slot) {
-        if slot.records > 0 {
-            self.slots.insert(slot.start.0, slot);
-        }
+        &mut self.day.1[(at.0.rem_euclid(DAY_US) / SLOT_US) as usize]
     }
 
     /// Queues a late record, and returns its tier: the one of its source, or the worst one that it has in a dataset of several sources.
@@ -212,10 +206,10 @@ impl Classifier {
     }
 
     pub(super) fn finish(mut self) -> Classified {
-        let last = self.slot;
-        self.keep(last);
+        self.days.insert(self.day.0, self.day.1);
+        let slots = self.days.into_values().flatten().filter(|slot| slot.records > 0).collect();
         let joint = self.targets.into_iter().filter(|t| !t.others.is_empty()).collect();
-        Classified { slots: self.slots.into_values().collect(), queue: self.queue, lateness: self.lateness, joint }
+        Classified { slots, queue: self.queue, lateness: self.lateness, joint }
     }
 }
 

@@ -119,12 +119,9 @@ fn decode_one(job: &Job, file: &Path, sender: &Sender) -> Result<(), Stop> {
     sender.send(last).map_err(|_| Stop::Asked)
 }
 
-/// The ids of a chunk, sorted.
 fn ids_of(chunk: &Chunk) -> Vec<IdEntry> {
     let ids = chunk.record_ids.iter().flatten().zip(&chunk.event_times);
-    let mut entries: Vec<IdEntry> = ids.map(|(id, at)| (id_hash(id), id_slot(*at))).collect();
-    entries.sort_unstable();
-    entries
+    ids.map(|(id, at)| (id_hash(id), id_slot(*at))).collect()
 }
 
 /// Returns files with the numbers of their buffers.

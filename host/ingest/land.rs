@@ -4,6 +4,7 @@
 use super::IngestError;
 use crate::{
     catalog::Table,
+    config::Source,
     datafile::{Writer, Written},
     decode::{Chunk, Reject},
     schema::{DataType, envelope},
@@ -31,6 +32,8 @@ const WRITE_ROWS: usize = 8192;
 pub(super) struct RawShape {
     pub(super) table: Table,
     made_of: Vec<Made>,
+    /// Columns that the source declares.
+    declared: usize,
     at: IngestTime,
 }
 
@@ -50,41 +53,59 @@ enum Made {
 const OWN: [&str; 5] = [envelope::RECORD_ID, envelope::EVENT_TIME, envelope::OFFSET, envelope::PAYLOAD_HASH, envelope::PAYLOAD];
 
 impl RawShape {
-    pub(super) fn new(table: Table, declared: &[String], keep_payload: bool, at: IngestTime) -> RawShape {
+    pub(super) fn new(table: Table, source: &Source, at: IngestTime) -> RawShape {
+        let declared: Vec<&str> = source.columns.iter().map(|c| c.name.as_str()).collect();
+        // The event time is its column, and so is an id that is a text.
+        let text = |name: &str| source.columns.iter().any(|c| c.name == name && c.data_type == DataType::String);
+        let id = source.record_id.as_deref().filter(|id| text(id));
         let made = |name: &str| match name {
             envelope::INGESTED_AT => Made::IngestedAt,
             envelope::FILE => Made::File,
             envelope::FLAGS => Made::Flags,
             envelope::SEQ => Made::Seq,
-            envelope::PAYLOAD if !keep_payload => Made::Null,
+            envelope::PAYLOAD if !source.keep_payload => Made::Null,
             _ => {
-                let mut places = OWN.into_iter().chain(declared.iter().map(String::as_str));
-                places.position(|n| n == name).map_or(Made::Null, Made::Column)
+                let name = match name {
+                    _ if name == source.event_time => envelope::EVENT_TIME,
+                    _ if Some(name) == id => envelope::RECORD_ID,
+                    _ => name,
+                };
+                OWN.iter().chain(&declared).position(|n| *n == name).map_or(Made::Null, Made::Column)
             }
         };
         let made_of = table.columns.iter().map(|c| made(&c.field.name)).collect();
-        RawShape { table, made_of, at }
+        RawShape { table, made_of, declared: declared.len(), at }
     }
 
-    /// Returns rows of the raw table: those at `places`, which are a piece's number and a row of it.
-    fn rows(&self, pieces: &[Piece], places: &[(usize, usize)]) -> Result<RecordBatch, ArrowError> {
-        let runs = runs_of(places);
+    /// Returns rows of the raw table: those of `runs`. Columns that are made of the same are the same array.
+    fn rows(&self, pieces: &[Piece], runs: &[Run]) -> Result<RecordBatch, ArrowError> {
+        let count: usize = runs.iter().map(|(.., count)| count).sum();
+        let places = || runs.iter().flat_map(|(p, first, count)| (*first..first + count).map(move |row| (*p, row)));
+        // Where runs are short, rows are copied one by one.
+        let single: Vec<(usize, usize)> = if runs.len() * RUN_ROWS_MIN > count { places().collect() } else { Vec::new() };
+        let mut made: Vec<Option<ArrayRef>> = vec![None; OWN.len() + self.declared];
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.made_of.len());
-        for (column, made) in self.table.columns.iter().zip(&self.made_of) {
-            columns.push(match made {
+        for (column, of) in self.table.columns.iter().zip(&self.made_of) {
+            columns.push(match of {
+                Made::Column(i) if let Some(array) = &made[*i] => array.clone(),
                 Made::Column(i) => {
                     let arrays: Vec<&dyn Array> = pieces.iter().map(|p| p.columns[*i].as_ref()).collect();
-                    if runs.len() * RUN_ROWS_MIN <= places.len() { copied(&arrays, &runs)? } else { interleave(&arrays, places)? }
+                    let array = if single.is_empty() { copied(&arrays, runs)? } else { interleave(&arrays, &single)? };
+                    made[*i].insert(array).clone()
                 }
-                Made::IngestedAt => Arc::new(TimestampMicrosecondArray::from(vec![self.at.0; places.len()]).with_timezone("UTC")),
-                Made::Flags => Arc::new(Int32Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].flags[*row]))),
-                Made::Seq => Arc::new(Int64Array::from_iter_values(places.iter().map(|(p, row)| pieces[*p].first_seq + *row as i64))),
+                Made::IngestedAt => Arc::new(TimestampMicrosecondArray::from(vec![self.at.0; count]).with_timezone("UTC")),
+                Made::Flags => {
+                    let mut flags = Vec::with_capacity(count);
+                    runs.iter().for_each(|(p, first, count)| flags.extend_from_slice(&pieces[*p].flags[*first..first + count]));
+                    Arc::new(Int32Array::from(flags))
+                }
+                Made::Seq => Arc::new(Int64Array::from_iter_values(places().map(|(p, row)| pieces[p].first_seq + row as i64))),
                 Made::File => {
                     let names = StringArray::from_iter_values(pieces.iter().map(|p| &p.file));
-                    let keys = Int32Array::from_iter_values(places.iter().map(|(p, _)| *p as i32));
+                    let keys = Int32Array::from_iter_values(runs.iter().flat_map(|(p, _, count)| std::iter::repeat_n(*p as i32, *count)));
                     Arc::new(DictionaryArray::try_new(keys, Arc::new(names))?)
                 }
-                Made::Null => new_null_array(&column.field.data_type.arrow(), places.len()),
+                Made::Null => new_null_array(&column.field.data_type.arrow(), count),
             });
         }
         // A column that is the same for many rows is a dictionary here, which the writer takes for what it stands for.
@@ -99,11 +120,6 @@ type Run = (usize, usize, usize);
 
 /// Rows that a run has on average where copying it whole pays.
 const RUN_ROWS_MIN: usize = 4;
-
-fn runs_of(places: &[(usize, usize)]) -> Vec<Run> {
-    let neighbours = places.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1);
-    neighbours.map(|run| (run[0].0, run[0].1, run.len())).collect()
-}
 
 fn copied(arrays: &[&dyn Array], runs: &[Run]) -> Result<ArrayRef, ArrowError> {
     // A run inside one array needs no copy.
@@ -137,14 +153,21 @@ struct Piece {
 #[derive(Default)]
 pub(super) struct Buffer {
     pieces: Vec<Piece>,
-    days: Vec<i64>,
+    /// The rows, in order, as runs of one UTC day each.
+    days: Vec<(i64, Run)>,
+    rows: usize,
     bytes: usize,
 }
 
 impl Buffer {
     /// Adds the records of a chunk with their flags; `first_seq` is the place of the first of them in the ingest.
     pub(super) fn push(&mut self, chunk: Chunk, flags: Vec<i32>, file: &Arc<str>, first_seq: i64) {
-        self.days.extend(chunk.event_times.iter().map(|t| t.div_euclid(DAY_US)));
+        let (piece, mut row) = (self.pieces.len(), 0);
+        for run in chunk.event_times.chunk_by(|a, b| a.div_euclid(DAY_US) == b.div_euclid(DAY_US)) {
+            self.days.push((run[0].div_euclid(DAY_US), (piece, row, run.len())));
+            row += run.len();
+        }
+        self.rows += row;
         let times = TimestampMicrosecondArray::from(chunk.event_times).with_timezone("UTC");
         let own: [ArrayRef; OWN.len()] = [
             Arc::new(chunk.record_ids),
@@ -159,23 +182,36 @@ impl Buffer {
     }
 
     pub(super) fn is_full(&self) -> bool {
-        self.days.len() >= FILE_ROWS || self.bytes >= FILE_BYTES
+        self.rows >= FILE_ROWS || self.bytes >= FILE_BYTES
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.days.is_empty()
+        self.rows == 0
     }
 
     /// Writes the rows, clustered by UTC day and inside a day in arrival order.
     pub(super) fn write(&self, store: &Store, path: String, shape: &RawShape) -> Result<Written, IngestError> {
         let mut writer = Writer::create(store, path, &shape.table)?;
-        let mut places: Vec<(i64, (usize, usize))> = Vec::with_capacity(self.days.len());
-        let rows = self.pieces.iter().enumerate().flat_map(|(p, piece)| (0..piece.flags.len()).map(move |row| (p, row)));
-        places.extend(self.days.iter().copied().zip(rows));
-        places.sort_by_key(|(day, _)| *day);
-        for chunk in places.chunks(WRITE_ROWS) {
-            let places: Vec<(usize, usize)> = chunk.iter().map(|(_, place)| *place).collect();
-            writer.write(&shape.rows(&self.pieces, &places)?)?;
+        let mut days = self.days.clone();
+        days.sort_by_key(|(day, _)| *day);
+        let (mut batch, mut rows): (Vec<Run>, usize) = (Vec::new(), 0);
+        for (_, (piece, mut first, mut count)) in days {
+            while count > 0 {
+                let taken = count.min(WRITE_ROWS - rows);
+                match batch.last_mut() {
+                    Some(last) if (last.0, last.1 + last.2) == (piece, first) => last.2 += taken,
+                    _ => batch.push((piece, first, taken)),
+                }
+                (first, count, rows) = (first + taken, count - taken, rows + taken);
+                if rows == WRITE_ROWS {
+                    writer.write(&shape.rows(&self.pieces, &batch)?)?;
+                    batch.clear();
+                    rows = 0;
+                }
+            }
+        }
+        if rows > 0 {
+            writer.write(&shape.rows(&self.pieces, &batch)?)?;
         }
         Ok(writer.finish()?)
     }
