@@ -247,7 +247,7 @@ fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &s
     catalog.record(|r| r.put_intents(owner, &targets))?;
     let moved = || {
         let pairs: Vec<(&str, &str)> = moves.iter().map(|(from, _)| from.as_str()).zip(targets.iter().map(String::as_str)).collect();
-        spread(&pairs, |(from, _)| store.sync(from))?;
+        store.sync_files(&pairs.iter().map(|(from, _)| *from).collect::<Vec<_>>())?;
         // Linked, not moved: whatever happens, a staged run still has its files.
         store.link(&pairs)?;
         store.sync_entries(&targets)

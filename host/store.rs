@@ -137,6 +137,11 @@ pub fn spread<T: Sync, R: Send, E: Send>(files: &[T], each: impl Fn(&T) -> Resul
 const NO_LINKS: [io::ErrorKind; 4] =
     [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied, io::ErrorKind::TooManyLinks, io::ErrorKind::CrossesDevices];
 
+/// So many files are made durable by one call for all that their file system holds: one by one, each costs a wait for the disk. It also writes what others
+/// left to be written, so few files are not worth it.
+#[cfg(target_os = "linux")]
+const SYNC_ALL_FILES: usize = 256;
+
 /// How often a folder is tried that somebody else makes or removes at the same moment.
 const TRIES_MAX: u32 = 100;
 
@@ -259,6 +264,21 @@ impl Store {
         self.faults.step();
         let path = self.path(relative);
         File::open(&path).and_then(|f| f.sync_all()).at("make durable", &path)
+    }
+
+    /// Makes what was written to files of one folder durable.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn sync_files(&self, files: &[&str]) -> Result<(), StoreError> {
+        #[cfg(target_os = "linux")]
+        if let Some(first) = files.first().filter(|_| files.len() >= SYNC_ALL_FILES) {
+            self.faults.step();
+            let path = self.path(first);
+            let all = |file: File| rustix::fs::syncfs(file).map_err(io::Error::from);
+            return File::open(&path).and_then(all).at("make durable", &path);
+        }
+        spread(files, |file| self.sync(file)).map(drop)
     }
 
     /// Makes the entry of `relative` in its folder durable.

@@ -20,7 +20,7 @@ use crate::{
     query::{Aggregate, Filter},
     raw::{BATCH_ROWS, RawInput},
     schema::{DataType, Field, envelope},
-    store::{Claim, GATE, Store, spread, staging},
+    store::{Claim, GATE, Store, staging},
     time::{EventTime, IngestTime},
     transform::{CONTRACT, Descriptor, Input, Transform, TransformError},
     window::Window,
@@ -692,7 +692,7 @@ pub(super) struct StagedFiles {
 
 fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error> {
     let json = serde_json::to_vec(staged).map_err(|e| Error::Internal(e.to_string()))?;
-    spread(&staged.files, |f| store.sync(&f.path))?;
+    store.sync_files(&staged.files.iter().map(|f| f.path.as_str()).collect::<Vec<_>>())?;
     Ok(store.put(&format!("{}/staged.json", staging(&run.to_string())), &json)?)
 }
 

@@ -16,7 +16,16 @@ use crate::{
 use arrow::datatypes::{Schema, SchemaRef};
 use contract::restitch::transform::types as wit;
 use std::{path::PathBuf, sync::Arc, time::Duration};
-use wasmtime::component::{Component, Linker, types::ComponentItem};
+use wasmtime::{
+    Enabled, InstanceAllocationStrategy, PoolingAllocationConfig,
+    component::{Component, Linker, types::ComponentItem},
+};
+
+/// Instances that an engine can have at once, on a machine of few cores: for more, each core has two.
+const INSTANCES_MIN: usize = 64;
+
+/// Memory of an ended instance that stays with the process, cleared, for the next one.
+const KEPT_BYTES: usize = 4 << 20;
 
 /// How often the epoch advances: the grain of `limits.time`.
 pub(super) const TICK: Duration = Duration::from_millis(10);
@@ -82,8 +91,11 @@ impl Engine {
     fn with(cache: Cache, metered: bool) -> Result<Engine, TransformError> {
         let set_up = |e: wasmtime::Error| TransformError::Engine { reason: format!("{e:#}") };
         let mut config = configuration(cache)?;
-        config.consume_fuel(metered);
-        let inner = wasmtime::Engine::new(&config).map_err(set_up)?;
+        config.consume_fuel(metered).allocation_strategy(pool());
+        // A machine whose addresses are too few for a pool makes each instance's memory anew: slower, with the same results.
+        let inner =
+            wasmtime::Engine::new(&config).or_else(|_| wasmtime::Engine::new(config.allocation_strategy(InstanceAllocationStrategy::OnDemand)));
+        let inner = inner.map_err(set_up)?;
         let mut linker = Linker::new(&inner);
         sandbox::add_imports(&mut linker).map_err(set_up)?;
         let weak = inner.weak();
@@ -97,6 +109,11 @@ impl Engine {
         let spawned = std::thread::Builder::new().name("transform-epoch".into()).stack_size(128 << 10).spawn(tick);
         spawned.map_err(|e| TransformError::Engine { reason: e.to_string() })?;
         Ok(Engine { inner, linker: Arc::new(linker), metered })
+    }
+
+    /// Returns how many instances may be at work at once.
+    pub fn instances_max() -> usize {
+        std::thread::available_parallelism().map_or(0, |n| 2 * n.get()).max(INSTANCES_MIN)
     }
 
     /// Returns the engine's version and the hash of all of its configuration that can show in a result.
@@ -228,6 +245,32 @@ fn configuration(cache: Cache) -> Result<wasmtime::Config, TransformError> {
         .wasm_backtrace_details(wasmtime::WasmBacktraceDetails::Disable)
         .cache(compiled_cache(cache)?);
     Ok(config)
+}
+
+/// Returns room for instances that is used again and again: memory that the system has to map, clear and take back for each partition costs more than a small one's rows.
+/// Sizes are addresses, not memory; what an instance may use is its limits' business.
+fn pool() -> PoolingAllocationConfig {
+    let instances = Engine::instances_max() as u32;
+    let parts = sandbox::PARTS_MAX as u32;
+    let mut pool = PoolingAllocationConfig::new();
+    pool.total_component_instances(instances)
+        .total_core_instances(instances * parts)
+        // One component in many has more than one memory, and a handful of tables.
+        .total_memories(instances * 2)
+        .total_tables(instances * 8)
+        .max_core_instances_per_component(parts)
+        .max_memories_per_component(parts)
+        .max_tables_per_component(parts)
+        .max_memories_per_module(parts)
+        .max_tables_per_module(parts)
+        .max_core_instance_size(64 << 20)
+        .max_component_instance_size(64 << 20)
+        .table_elements(1 << 20)
+        .linear_memory_keep_resident(KEPT_BYTES)
+        .table_keep_resident(KEPT_BYTES)
+        // Only what was touched is cleared, where the system can tell.
+        .pagemap_scan(Enabled::Auto);
+    pool
 }
 
 /// A folder that somebody else could write holds no code of ours: without a private one, every process compiles anew.

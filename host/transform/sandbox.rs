@@ -35,7 +35,7 @@ const LINE_BYTES_EXTRA: u64 = 16;
 /// Lines of the log that an error carries.
 const LOG_TAIL: usize = 10;
 /// Memories, tables and core instances of one component: Python and Go guests need a handful.
-const PARTS_MAX: usize = 64;
+pub(super) const PARTS_MAX: usize = 64;
 
 /// How much a log line matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -136,6 +136,9 @@ impl wasmtime::ResourceLimiter for MemoryBudget {
     }
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         self.grow((desired - current).saturating_mul(size_of::<usize>()))
+    }
+    fn table_grow_failed(&mut self, _: Error) -> wasmtime::Result<()> {
+        Err(Error::new(CannotGrow))
     }
     fn instances(&self) -> usize {
         PARTS_MAX
