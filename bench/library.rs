@@ -20,7 +20,7 @@ use restitch::{
     manifest::{Kind, WriteMode},
     plan::{Facts, Request, plan},
     transform::{Cache, Context, Engine, Transform},
-    window::{Calendar, Grain},
+    window::{Calendar, Grain, Window},
 };
 use std::{
     collections::HashMap,
@@ -217,7 +217,11 @@ fn plans() {
         bytes_max: None,
     };
     let (old, new) = (Digest::of(b"1.0.0"), Digest::of(b"1.1.0"));
-    let slots = calendar.partitions(window).map(|w| Slot { start: w.start(), snapshot: SnapshotId(1), records: 1, late: 0, future: 0 });
+    let slot = |w: Window| Slot { start: w.start(), snapshot: SnapshotId(1), records: 1, late: 0, future: 0 };
+    // The catalog counts what there are many of first.
+    let count = calendar.partitions(window).count();
+    let mut slots = Vec::with_capacity(count);
+    slots.extend(calendar.partitions(window).map(slot));
     let mut facts = Facts {
         calendar,
         input_snapshot: SnapshotId(3),
@@ -225,7 +229,7 @@ fn plans() {
         inputs: vec![],
         stand: None,
         published: vec![],
-        slots: slots.collect(),
+        slots,
         queue: vec![],
         files: vec![],
         reparsed: vec![],
@@ -261,7 +265,8 @@ fn plans() {
         checksum: old,
         settings_digest: old,
     };
-    facts.published = calendar.partitions(window).map(row).collect();
+    facts.published.reserve_exact(count);
+    facts.published.extend(calendar.partitions(window).map(row));
     look("all stale", &facts);
 }
 

@@ -6,7 +6,7 @@ mod bound;
 mod stale;
 
 pub use bound::{BoundError, BoundPlan, BoundRange, BoundWaiting, PLAN_VERSION, Standing};
-pub use stale::{Staleness, Unready, stale, unready, unsettled};
+pub use stale::{Reasons, Staleness, Unready, stale, unready, unsettled};
 
 use crate::{
     catalog::{Dropped, LiveFile, OPEN, PartitionVersions, PublishedRow, QueueKind, QueueRow, SLOT_US, Slot, cuts},
@@ -54,6 +54,13 @@ pub struct Facts {
     pub declared: Option<Settings>,
     /// The settings that published partitions were made with, by their digest.
     pub settings: HashMap<Digest, Settings>,
+}
+
+impl Facts {
+    /// Returns the published partition that begins at `start`.
+    pub fn published_at(&self, start: EventTime) -> Option<&PublishedRow> {
+        self.published.binary_search_by_key(&start, |p| p.window.start()).ok().map(|i| &self.published[i])
+    }
 }
 
 /// What was asked for.
@@ -345,7 +352,6 @@ type KnownMap = BTreeMap<EventTime, Known>;
 
 fn known_partitions(facts: &Facts) -> KnownMap {
     let mut known = KnownMap::new();
-    let input: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
     let mut queued: HashMap<(EventTime, SnapshotId), i64> = HashMap::new();
     for row in facts.queue.iter().filter(|q| q.kind == QueueKind::Late) {
         *queued.entry((row.window.start(), row.snapshot)).or_default() += row.records;
@@ -386,12 +392,12 @@ fn known_partitions(facts: &Facts) -> KnownMap {
         entry.on_time = entry.on_time.max(on_time(done, &arrived));
     }
     for (start, rows) in stale::upstream_rows(facts) {
-        if rows.is_some() || input.contains_key(&start) {
+        if rows.is_some() || facts.published_at(start).is_some() {
             known.entry(start).or_default().records += rows.unwrap_or(0);
         }
     }
     for row in &facts.queue {
-        if input.get(&row.window.start()).is_none_or(|read| row.snapshot > *read) && row.snapshot <= facts.input_snapshot {
+        if facts.published_at(row.window.start()).is_none_or(|p| row.snapshot > p.input_snapshot) && row.snapshot <= facts.input_snapshot {
             let entry = known.entry(row.window.start()).or_default();
             match row.tier.as_str() {
                 // A key went elsewhere from a partition that was open: normal runs build it again.
@@ -408,15 +414,14 @@ fn known_partitions(facts: &Facts) -> KnownMap {
 
 /// Decides on every partition of the window, and merges neighbours with one reason.
 fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, plan: &mut Plan) {
-    let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
-    let stale = stale(facts);
+    let reasons = Reasons::of_all(facts);
     let mut left_out: Vec<Window> = Vec::new();
     let mut left_frozen: Vec<Window> = Vec::new();
     let mut decide = |slice: Window| {
         let mut now = known.get(&slice.start()).copied().unwrap_or_default();
-        let why = stale.get(&slice.start());
-        (now.stale, now.upstream) = (why.is_some(), why.is_some_and(|why| why.iter().any(Staleness::is_upstream)));
-        let before = published.get(&slice.start()).copied();
+        let before = facts.published_at(slice.start());
+        let why = before.map_or(Vec::new(), |p| reasons.of(p));
+        (now.stale, now.upstream) = (!why.is_empty(), why.iter().any(Staleness::is_upstream));
         let reason = reason(request.kind, &now, before);
         let chosen = match request.kind {
             Kind::Repair => reason == Some(Reason::Dirty) && !now.approval,
@@ -434,8 +439,8 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             (_, reason) => reason,
         };
         let wanted = request.only.is_none_or(|only| applies(only, &now, before));
-        if let Some(why) = why {
-            stale::say(&mut plan.stale, &facts.calendar.name(&slice), why);
+        if now.stale {
+            stale::say(&mut plan.stale, &facts.calendar, slice, &why);
         }
         // A window that was named is refused; elsewhere such a partition is left as it stands.
         let gone = request.kind != Kind::Backfill && cuts(&facts.dropped, slice).is_some();

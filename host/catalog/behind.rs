@@ -88,7 +88,14 @@ impl View<'_> {
         for source in sources {
             // A slot that a border cuts counts on both sides, and is read once.
             let mut read = i64::MIN;
-            for (from, to) in spans(source)? {
+            let spans = spans(source)?;
+            // One span may hold a million: a vector that grows would for a while be there twice.
+            if let [(from, to)] = spans.as_slice() {
+                let count = "SELECT count(*) FROM restitch_slot WHERE source = ?1 AND slot_us > ?2 AND slot_us < ?3 AND snapshot_id <= ?4";
+                let count: i64 = self.connection.query_row(count, params![source, from.saturating_sub(SLOT_US), to, at.0], |r| r.get(0))?;
+                slots.reserve_exact(count as usize);
+            }
+            for (from, to) in spans {
                 let rows = statement.query_map(params![source, from.saturating_sub(SLOT_US).max(read), to, at.0], super::state::slot)?;
                 for row in rows {
                     slots.push(row?);

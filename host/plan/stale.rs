@@ -4,12 +4,14 @@
 use super::{Facts, known_partitions};
 use crate::{
     catalog::{PartitionVersions, PublishedRow, QueueKind, QueueRow},
-    id::{RunId, SnapshotId},
+    id::{Digest, RunId, SnapshotId},
+    manifest::Settings,
     time::EventTime,
-    window::Window,
+    window::{Calendar, Window},
 };
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    cell::RefCell,
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fmt,
 };
 
@@ -71,45 +73,68 @@ pub struct Unready {
     pub what: &'static str,
 }
 
-/// Returns why published partitions are stale, by their first instant; the others are not in it.
-pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
-    let mut stale: BTreeMap<EventTime, Vec<Staleness>> = BTreeMap::new();
-    let declared = facts.declared.as_ref().map(|d| (d, d.digest()));
-    let mut made_of: HashMap<EventTime, Vec<&PartitionVersions>> = HashMap::new();
-    for u in &facts.upstream {
-        facts.calendar.partitions(u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
-    }
-    // There is one reason most often, and there may be a million partitions.
-    let mut add = |p: &PublishedRow, why: Staleness| stale.entry(p.window.start()).or_insert_with(|| Vec::with_capacity(1)).push(why);
-    for p in &facts.published {
-        let same = p.transform_digest == facts.transform_digest;
-        if !same {
-            add(p, Staleness::Transform);
+/// Tells why a published partition is stale: one at a time, since there may be a million of them.
+pub struct Reasons<'f> {
+    facts: &'f Facts,
+    declared: Option<(&'f Settings, Digest)>,
+    /// What each partition is made of, where that is datasets.
+    made_of: HashMap<EventTime, Vec<&'f PartitionVersions>>,
+    /// Partitions with records that a reparse changed after they were computed.
+    reparsed: HashSet<EventTime>,
+    /// How settings that rows were made with differ from those that are declared, in words, as far as it was asked for.
+    differences: RefCell<HashMap<(Digest, bool), Vec<String>>>,
+}
+
+impl<'f> Reasons<'f> {
+    /// Returns the reasons that `facts` have.
+    pub fn of_all(facts: &'f Facts) -> Reasons<'f> {
+        let mut made_of: HashMap<EventTime, Vec<&PartitionVersions>> = HashMap::new();
+        for u in &facts.upstream {
+            facts.calendar.partitions(u.window).for_each(|w| made_of.entry(w.start()).or_default().push(u));
         }
-        if let Some((declared, _)) = declared.filter(|(_, digest)| *digest != p.settings_digest) {
-            let words = match facts.settings.get(&p.settings_digest) {
+        let mut reparsed = HashSet::new();
+        for (window, snapshot) in &facts.reparsed {
+            let first = facts.published.partition_point(|p| p.window.end() <= window.start());
+            let touched = facts.published[first..].iter().take_while(|p| p.window.start() < window.end());
+            reparsed.extend(touched.filter(|p| p.input_snapshot < *snapshot).map(|p| p.window.start()));
+        }
+        let declared = facts.declared.as_ref().map(|d| (d, d.digest()));
+        Reasons { facts, declared, made_of, reparsed, differences: RefCell::default() }
+    }
+
+    /// Returns why a partition is stale; nothing, if it is not.
+    pub fn of(&self, p: &PublishedRow) -> Vec<Staleness> {
+        let mut reasons = Vec::new();
+        let same = p.transform_digest == self.facts.transform_digest;
+        if !same {
+            reasons.push(Staleness::Transform);
+        }
+        if let Some((declared, digest)) = &self.declared
+            && *digest != p.settings_digest
+        {
+            let mut known = self.differences.borrow_mut();
+            let words = known.entry((p.settings_digest, same)).or_insert_with(|| match self.facts.settings.get(&p.settings_digest) {
                 Some(made) => made.differences(declared, same),
                 None => vec!["its rows were made with several settings".to_owned()],
-            };
+            });
             if !words.is_empty() {
-                add(p, Staleness::Settings(words));
+                reasons.push(Staleness::Settings(words.clone()));
             }
         }
-        if let Some(why) = made_of.get(&p.window.start()).and_then(|made_of| upstream_changed(facts, p, made_of)) {
-            add(p, why);
+        let start = p.window.start();
+        reasons.extend(self.made_of.get(&start).and_then(|made_of| upstream_changed(self.facts, p, made_of)));
+        if self.reparsed.contains(&start) {
+            reasons.push(Staleness::Reparse);
         }
+        reasons
     }
-    for (window, snapshot) in &facts.reparsed {
-        let first = facts.published.partition_point(|p| p.window.end() <= window.start());
-        let touched = facts.published[first..].iter().take_while(|p| p.window.start() < window.end());
-        for p in touched.filter(|p| p.input_snapshot < *snapshot) {
-            let why = stale.entry(p.window.start()).or_default();
-            if !why.contains(&Staleness::Reparse) {
-                why.push(Staleness::Reparse);
-            }
-        }
-    }
-    stale
+}
+
+/// Returns why published partitions are stale, by their first instant; the others are not in it.
+pub fn stale(facts: &Facts) -> BTreeMap<EventTime, Vec<Staleness>> {
+    let reasons = Reasons::of_all(facts);
+    let all = facts.published.iter().map(|p| (p.window.start(), reasons.of(p)));
+    all.filter(|(_, why)| !why.is_empty()).collect()
 }
 
 /// Compares what a partition was computed from with what is published of it now, by content: the same rows under another run change nothing.
@@ -145,13 +170,12 @@ pub(super) fn upstream_rows(facts: &Facts) -> BTreeMap<EventTime, Option<i64>> {
 
 /// Returns the partitions of a dataset that are not as they should be, in order of time, and the word for each.
 pub fn unready(facts: &Facts) -> Vec<(Window, &'static str)> {
-    let published: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
     let stale = stale(facts);
     let known = known_partitions(facts);
     let starts: BTreeSet<EventTime> = known.keys().chain(stale.keys()).copied().collect();
     let word = |start: EventTime| {
         let now = known.get(&start).copied().unwrap_or_default();
-        Some(match published.get(&start) {
+        Some(match facts.published_at(start) {
             None => "missing",
             Some(_) if now.waiting > 0 => "dirty",
             Some(p) if now.on_time.is_some_and(|s| s > p.input_snapshot) => "behind its records",
@@ -176,10 +200,12 @@ pub(super) fn unready_words(facts: &Facts, window: Option<Window>) -> Vec<String
 }
 
 /// Adds why a partition is stale to the lines of a plan, as long as they are few.
-pub(super) fn say(lines: &mut Vec<String>, partition: &str, why: &[Staleness]) {
+pub(super) fn say(lines: &mut Vec<String>, calendar: &Calendar, partition: Window, why: &[Staleness]) {
     match lines.len() {
         LINES_MAX => lines.push("and more".into()),
-        n if n < LINES_MAX => lines.push(format!("{partition}: {}", why.iter().map(Staleness::to_string).collect::<Vec<_>>().join("; "))),
+        n if n < LINES_MAX => {
+            lines.push(format!("{}: {}", calendar.name(&partition), why.iter().map(Staleness::to_string).collect::<Vec<_>>().join("; ")))
+        }
         _ => {}
     }
 }
@@ -187,8 +213,7 @@ pub(super) fn say(lines: &mut Vec<String>, partition: &str, why: &[Staleness]) {
 /// Returns the partitions, by their first instant, whose published rows may hold what their input does not give any more: records of theirs
 /// count elsewhere now, were read again, or a dataset that they are made of has other rows. A merge takes no such row away, so it does not settle them.
 pub fn unsettled(facts: &Facts) -> BTreeSet<EventTime> {
-    let read: BTreeMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
-    let left = |q: &&QueueRow| q.kind == QueueKind::Moved && read.get(&q.window.start()).is_some_and(|s| q.snapshot > *s);
+    let left = |q: &&QueueRow| q.kind == QueueKind::Moved && facts.published_at(q.window.start()).is_some_and(|p| q.snapshot > p.input_snapshot);
     let moved = facts.queue.iter().filter(left).map(|q| q.window.start());
     let changed = |why: &[Staleness]| why.iter().any(|w| *w == Staleness::Reparse || w.is_upstream());
     let upstream = stale(facts).into_iter().filter(|(_, why)| changed(why)).map(|(start, _)| start);
