@@ -9,7 +9,7 @@ mod land;
 pub use classify::FileCounts;
 
 use crate::{
-    catalog::{Catalog, CatalogError, Commit, FileRow, IdEntry, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Commit, FileRow, IdPiece, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View, WatermarkRow},
     config::{Format, MaxRejects, Project, Source},
     datafile::{DataFileError, Written},
     decode::{self, Chunk, DecodeError, FileIdentity, Identified, Reject, Summary, Unknown},
@@ -282,7 +282,7 @@ struct Ready {
     rejects: (Table, Option<Written>),
     files: Vec<FileRow>,
     classifier: Classifier,
-    ids: Option<Vec<Vec<IdEntry>>>,
+    ids: Option<Vec<IdPiece>>,
 }
 
 impl Landing<'_> {
@@ -324,7 +324,7 @@ impl Landing<'_> {
             }
         }
         report.snapshot = Some(snapshot);
-        report.ids = ids.map(|pieces| NewIds { snapshot, entries: SortedIds::new(pieces, self.request.workers) });
+        report.ids = ids.map(|pieces| NewIds { snapshot, entries: SortedIds::new(&pieces, self.request.workers) });
         report.watermark.1 = watermark;
         report.queued = outcome;
         Ok(())
@@ -454,7 +454,7 @@ pub(crate) fn move_into_place<E: From<CatalogError> + From<StoreError>>(
     Ok(())
 }
 
-type All = (Vec<Written>, (Table, Option<Written>), Option<Vec<Vec<IdEntry>>>);
+type All = (Vec<Written>, (Table, Option<Written>), Option<Vec<IdPiece>>);
 
 /// The records of all files, taken one file after the other.
 struct Landed<'l, 'scope> {
@@ -463,7 +463,7 @@ struct Landed<'l, 'scope> {
     buffer: Buffer,
     rejects: RejectWriter<'l>,
     /// Of all records so far, unless nobody wants them or they are too many.
-    ids: Option<Vec<Vec<IdEntry>>>,
+    ids: Option<Vec<IdPiece>>,
     /// The file's path as its records carry it.
     name: Arc<str>,
     seq: i64,
@@ -490,12 +490,12 @@ impl Landed<'_, '_> {
         if self.buffer.is_full() { self.writers.write(std::mem::take(&mut self.buffer)) } else { Ok(()) }
     }
 
-    fn keep(&mut self, ids: Vec<IdEntry>) {
+    fn keep(&mut self, ids: Option<IdPiece>) {
         let max = self.landing.request.ids_max as u64;
-        self.ids = self.ids.take().filter(|_| self.read.0 + ids.len() as u64 <= max);
-        if let Some(all) = &mut self.ids {
+        self.ids = self.ids.take().zip(ids).filter(|(_, ids)| self.read.0 + ids.count() as u64 <= max).map(|(mut all, ids)| {
             all.push(ids);
-        }
+            all
+        });
     }
 
     fn end_file(&mut self, summary: Summary, file: &mut IngestedFile, classifier: &mut Classifier) {

@@ -3,7 +3,9 @@
 //! After an ingest and before a plan `pipeline` brings it up to date; `execute` leaves out what counts elsewhere.
 
 use crate::{
-    catalog::{Catalog, CatalogError, IdEntry, IdIndex, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, SortedIds, View, id_hash, id_slot},
+    catalog::{
+        Catalog, CatalogError, IdEntry, IdIndex, IdPiece, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, SortedIds, View, id_hash, id_slot,
+    },
     config::{Dataset, Keep, Project, Source},
     datafile::DataFileError,
     dedup::Arrival,
@@ -115,7 +117,11 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         fresh.files.clear();
         begun.add(&seen.entries, &mut candidates)?;
     }
-    let mut add = |chunk: &mut Vec<IdEntry>| begun.add(&SortedIds::new(vec![std::mem::take(chunk)], 1), &mut candidates);
+    let mut add = |chunk: &mut Vec<IdEntry>| {
+        let piece = IdPiece::new(chunk);
+        chunk.clear();
+        begun.add(&SortedIds::new(&[piece], 1), &mut candidates)
+    };
     for batch in fresh.scan(store, &[id_field()], Vec::new()) {
         let batch = batch?;
         let ids = batch.columns.column(0).as_string::<i32>();

@@ -9,12 +9,7 @@ use crate::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use siphasher::sip::SipHasher13;
-use std::{
-    collections::HashMap,
-    hash::Hasher,
-    iter::Peekable,
-    sync::{Mutex, PoisonError},
-};
+use std::{collections::HashMap, hash::Hasher, iter::Peekable};
 
 /// The index's file in a warehouse.
 pub const IDS_FILE: &str = "ids.sqlite";
@@ -47,24 +42,61 @@ pub struct NewIds {
     pub entries: SortedIds,
 }
 
+/// Shares of all hashes, by their first byte, that are sorted side by side: each small enough for the processor's cache.
+const SHARES: usize = 256;
+
+fn share(entry: &IdEntry) -> usize {
+    (entry.0 >> 56) as usize
+}
+
+/// Some entries, put together by shares.
+#[derive(Clone, Debug)]
+pub struct IdPiece {
+    entries: Vec<IdEntry>,
+    /// Where each share ends.
+    ends: Vec<usize>,
+}
+
+impl IdPiece {
+    /// Puts entries of any order together by shares.
+    pub fn new(entries: &[IdEntry]) -> IdPiece {
+        let mut ends = vec![0; SHARES];
+        entries.iter().for_each(|entry| ends[share(entry)] += 1);
+        let mut total = 0;
+        for end in &mut ends {
+            total += std::mem::replace(end, total);
+        }
+        let mut placed = vec![(0, 0); entries.len()];
+        for entry in entries {
+            let at = &mut ends[share(entry)];
+            placed[*at] = *entry;
+            *at += 1;
+        }
+        IdPiece { entries: placed, ends }
+    }
+
+    /// Returns how many entries it has.
+    pub fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn share(&self, i: usize) -> &[IdEntry] {
+        let start = if i == 0 { 0 } else { self.ends[i - 1] };
+        &self.entries[start..self.ends[i]]
+    }
+}
+
 /// Entries in order, each once.
 #[derive(Clone, Debug)]
 pub struct SortedIds(Vec<Vec<IdEntry>>);
 
-/// Shares of all hashes that are sorted side by side: each small enough for the processor's cache.
-const SHARES: usize = 256;
-
 impl SortedIds {
     /// Sorts the entries of `pieces` on `workers` threads.
-    pub fn new(pieces: Vec<Vec<IdEntry>>, workers: usize) -> SortedIds {
-        let count: usize = pieces.iter().map(Vec::len).sum();
-        let mut shares: Vec<Vec<IdEntry>> = (0..SHARES).map(|_| Vec::with_capacity(count / SHARES * 17 / 16)).collect();
-        for entry in pieces.into_iter().flatten() {
-            shares[(entry.0 >> 56) as usize].push(entry);
-        }
-        let shares: Vec<Mutex<Vec<IdEntry>>> = shares.into_iter().map(Mutex::new).collect();
-        SortedIds(each(&shares, workers, |share| {
-            let mut entries = std::mem::take(&mut *share.lock().unwrap_or_else(PoisonError::into_inner));
+    pub fn new(pieces: &[IdPiece], workers: usize) -> SortedIds {
+        let shares: Vec<usize> = (0..SHARES).collect();
+        SortedIds(each(&shares, workers, |i| {
+            let mut entries = Vec::with_capacity(pieces.iter().map(|p| p.share(*i).len()).sum());
+            pieces.iter().for_each(|p| entries.extend_from_slice(p.share(*i)));
             entries.sort_unstable();
             entries.dedup();
             entries
@@ -405,7 +437,7 @@ mod tests {
     fn several(index: &mut IdIndex, entries: Vec<IdEntry>, upto: i64) -> Vec<(u64, Vec<i32>)> {
         let change = index.begin("orders").unwrap();
         let mut found = HashMap::new();
-        change.add(&SortedIds::new(vec![entries], 2), &mut found).unwrap();
+        change.add(&SortedIds::new(&[IdPiece::new(&entries)], 2), &mut found).unwrap();
         change.commit(SnapshotId(upto)).unwrap();
         let mut found: Vec<_> = found.into_iter().collect();
         found.sort();

@@ -274,8 +274,7 @@ fn properties<'a>(
 ) -> WriterProperties {
     let level = ZstdLevel::try_new(1).unwrap_or_default();
     let mut properties = WriterProperties::builder()
-        // A compressor costs more to set up than it would save where all of the file is a few blocks of the disk.
-        .set_compression(if tiny { Compression::SNAPPY } else { Compression::ZSTD(level) })
+        .set_compression(if tiny { Compression::UNCOMPRESSED } else { Compression::ZSTD(level) })
         .set_key_value_metadata(Some(vec![arrow_schema(schema)]))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_data_page_row_count_limit(PAGE_ROWS)
@@ -283,8 +282,13 @@ fn properties<'a>(
         .set_created_by("restitch".into())
         .set_column_statistics_enabled(ColumnPath::from(envelope::PAYLOAD), EnabledStatistics::None)
         .set_column_dictionary_enabled(ColumnPath::from(envelope::PAYLOAD), false)
-        // Hashes have nothing that could be made smaller.
-        .set_column_compression(ColumnPath::from(envelope::PAYLOAD_HASH), Compression::UNCOMPRESSED);
+        // Hashes have nothing that could be made smaller, and no order that anybody asks for.
+        .set_column_compression(ColumnPath::from(envelope::PAYLOAD_HASH), Compression::UNCOMPRESSED)
+        .set_column_statistics_enabled(ColumnPath::from(envelope::PAYLOAD_HASH), EnabledStatistics::None);
+    if tiny {
+        // All of the file is a few blocks of the disk: a compressor costs more to set up than it would save, and an index of one page tells nothing.
+        properties = properties.set_statistics_enabled(EnabledStatistics::Chunk).set_offset_index_disabled(true);
+    }
     for (i, (_, _, name)) in columns.iter().enumerate() {
         let path = || ColumnPath::from(vec![name.clone()]);
         if array(i).is_some_and(|c| c.as_dictionary_opt::<Int32Type>().is_some()) {
@@ -407,8 +411,9 @@ mod tests {
             // Bytes are as Arrow's own writer has them.
             let own = KeyValue::new(ARROW_SCHEMA_META_KEY.into(), encode_arrow_schema(&schema));
             assert_eq!(file.key_value_metadata(), Some(&vec![own]));
-            let snappy = read.metadata().row_group(0).column(0).compression() == Compression::SNAPPY;
-            assert_eq!(snappy, rows == 10, "{rows} rows");
+            let column = read.metadata().row_group(0).column(0);
+            let tiny = column.compression() == Compression::UNCOMPRESSED && column.offset_index_offset().is_none();
+            assert_eq!(tiny, rows == 10, "{rows} rows");
         }
     }
 

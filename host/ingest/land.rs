@@ -80,9 +80,9 @@ impl RawShape {
     /// Returns rows of the raw table: those of `runs`. Columns that are made of the same are the same array.
     fn rows(&self, pieces: &[Piece], runs: &[Run]) -> Result<RecordBatch, ArrowError> {
         let count: usize = runs.iter().map(|(.., count)| count).sum();
-        let places = || runs.iter().flat_map(|(p, first, count)| (*first..first + count).map(move |row| (*p, row)));
         // Where runs are short, rows are copied one by one.
-        let single: Vec<(usize, usize)> = if runs.len() * RUN_ROWS_MIN > count { places().collect() } else { Vec::new() };
+        let short: &[Run] = if runs.len() * RUN_ROWS_MIN > count { runs } else { &[] };
+        let single: Vec<(usize, usize)> = short.iter().flat_map(|(p, first, count)| (*first..first + count).map(move |row| (*p, row))).collect();
         let mut made: Vec<Option<ArrayRef>> = vec![None; OWN.len() + self.declared];
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.made_of.len());
         for (column, of) in self.table.columns.iter().zip(&self.made_of) {
@@ -99,7 +99,11 @@ impl RawShape {
                     runs.iter().for_each(|(p, first, count)| flags.extend_from_slice(&pieces[*p].flags[*first..first + count]));
                     Arc::new(Int32Array::from(flags))
                 }
-                Made::Seq => Arc::new(Int64Array::from_iter_values(places().map(|(p, row)| pieces[p].first_seq + row as i64))),
+                Made::Seq => {
+                    let mut seq = Vec::with_capacity(count);
+                    runs.iter().for_each(|(p, first, count)| seq.extend((pieces[*p].first_seq + *first as i64..).take(*count)));
+                    Arc::new(Int64Array::from(seq))
+                }
                 Made::File => {
                     let names = StringArray::from_iter_values(pieces.iter().map(|p| &p.file));
                     let keys = Int32Array::from_iter_values(runs.iter().flat_map(|(p, _, count)| std::iter::repeat_n(*p as i32, *count)));
