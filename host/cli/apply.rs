@@ -36,5 +36,5 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let meter = Meter::new(format!("apply {file}"), Unit::Partitions, planned.partition_count());
     let result = workshop.apply(&bound, &meter);
     drop(meter);
-    outcome(&dataset, result, &mut workshop)
+    outcome(&dataset, result, &mut workshop, cx)
 }

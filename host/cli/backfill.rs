@@ -181,9 +181,9 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
     }
     let mut workshop = cx.open()?;
     if !args.cascade {
-        return one(&dataset, &request, &mut workshop);
+        return one(&dataset, &request, &mut workshop, cx);
     }
-    let named = one(&dataset, &request, &mut workshop);
+    let named = one(&dataset, &request, &mut workshop, cx);
     let done = match &named {
         Ok(answer) => answer.failure.is_none(),
         // Nothing was left to do without somebody's word: what was published stands, and is gone on from.
@@ -194,11 +194,11 @@ pub(super) fn run(kind: Kind, args: Args, cx: &Context) -> Result<Answer, Failur
         talk(&format!("run {dataset}: {}", window_text(plan)));
         Box::new(Meter::new(format!("run {dataset}"), Unit::Partitions, plan.partition_count()))
     });
-    cascaded(named, steps, &mut workshop)
+    cascaded(named, steps, &mut workshop, cx)
 }
 
 /// Puts what became of the datasets downstream behind the answer of the run that was named. The first failure is the answer's.
-fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Workshop) -> Result<Answer, Failure> {
+fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Workshop, cx: &Context) -> Result<Answer, Failure> {
     let mut answer = named.unwrap_or_else(|failure| Answer::failed(failure, json!({})));
     let mut list = Vec::new();
     for Step { dataset, outcome: came } in steps {
@@ -215,14 +215,14 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
             }
             Outcome::Done(result) => {
                 // What was said of the datasets before is not lost if this one cannot be told.
-                let done = outcome(&dataset, Ok(*result), workshop).unwrap_or_else(|f| Answer::failed(f, json!(null)));
+                let done = outcome(&dataset, Ok(*result), workshop, cx).unwrap_or_else(|f| Answer::failed(f, json!(null)));
                 answer.text += &format!("\n{dataset}:\n{}", done.text);
                 answer.failure = answer.failure.or(done.failure);
                 json!({ "outcome": "published", "run": done.json })
             }
             Outcome::Failed(e) => {
                 let said = e.to_string();
-                let failed = outcome(&dataset, Err(*e), workshop).unwrap_or_else(|f| Answer::failed(f, json!(null)));
+                let failed = outcome(&dataset, Err(*e), workshop, cx).unwrap_or_else(|f| Answer::failed(f, json!(null)));
                 answer.text += &format!("\n{dataset}: {said}.\n{}", failed.text);
                 answer.failure = answer.failure.or(failed.failure);
                 json!({ "outcome": "failed", "error": said, "run": failed.json })
@@ -236,7 +236,7 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
 }
 
 /// Plans and carries out one request.
-fn one(dataset: &str, request: &RunRequest, workshop: &mut Workshop) -> Result<Answer, Failure> {
+fn one(dataset: &str, request: &RunRequest, workshop: &mut Workshop, cx: &Context) -> Result<Answer, Failure> {
     let kind = request.kind;
     // What is shown is what is done.
     let bound = workshop.bind(request)?;
@@ -246,11 +246,11 @@ fn one(dataset: &str, request: &RunRequest, workshop: &mut Workshop) -> Result<A
     let meter = Meter::new(format!("{} {dataset}", kind.name()), Unit::Partitions, planned.partition_count());
     let result = workshop.carry_out(&bound, &meter);
     drop(meter);
-    outcome(dataset, result, workshop)
+    outcome(dataset, result, workshop, cx)
 }
 
 /// Returns what came of a plan that was carried out.
-pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop: &mut Workshop) -> Result<Answer, Failure> {
+pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop: &mut Workshop, cx: &Context) -> Result<Answer, Failure> {
     match result {
         Ok(done) => match done.manifest {
             None => {
@@ -258,15 +258,18 @@ pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop:
                 Ok(Answer::new(plan_text(dataset, &done.plan), object))
             }
             Some(manifest) => {
-                let mut object = manifest_json(&manifest);
-                object["plan"] = plan_json(&done.plan);
+                let object = cx.object(|| {
+                    let mut object = manifest_json(&manifest);
+                    object["plan"] = plan_json(&done.plan);
+                    object
+                });
                 Ok(Answer::new(result_text(&manifest), object))
             }
         },
         // What was measured is worth seeing before the refusal.
         Err(e @ Error::Rejected { run, .. }) => {
             let manifest = workshop.show(run)?.row.manifest;
-            Ok(Answer { text: result_text(&manifest), json: manifest_json(&manifest), failure: Some(e.into()) })
+            Ok(Answer { text: result_text(&manifest), json: cx.object(|| manifest_json(&manifest)), failure: Some(e.into()) })
         }
         Err(e) => Err(e.into()),
     }

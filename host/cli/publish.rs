@@ -58,17 +58,17 @@ pub(super) fn publish(args: PublishArgs, cx: &Context) -> Result<Answer, Failure
         let part = |m: &Manifest| format!("{}:\n{}", m.recipe.dataset, result_text(m));
         let text = manifests.iter().map(part).collect::<Vec<_>>().join("\n");
         let snapshot = manifests.first().and_then(|m| m.published_snapshot);
-        let object = json!({ "published_snapshot": snapshot, "runs": manifests.iter().map(manifest_json).collect::<Vec<_>>() });
+        let object = cx.object(|| json!({ "published_snapshot": snapshot, "runs": manifests.iter().map(manifest_json).collect::<Vec<_>>() }));
         return Ok(Answer::new(text, object));
     }
     let manifest = cx.open()?.publish(args.runs[0])?;
-    Ok(Answer::new(result_text(&manifest), manifest_json(&manifest)))
+    Ok(Answer::new(result_text(&manifest), cx.object(|| manifest_json(&manifest))))
 }
 
 /// Carries out `discard`.
 pub(super) fn discard(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
     let manifest = cx.open()?.discard(args.run)?;
-    Ok(Answer::new(format!("Discarded {}: its staged rows are gone; nothing was published.\n", args.run), manifest_json(&manifest)))
+    Ok(Answer::new(format!("Discarded {}: its staged rows are gone; nothing was published.\n", args.run), cx.object(|| manifest_json(&manifest))))
 }
 
 /// Carries out `rollback`.

@@ -22,7 +22,7 @@ pub(super) fn run(request: &ReparseRequest, cx: &Context) -> Result<Answer, Fail
     let meter = Meter::new(format!("reparse {}", request.source), Unit::Bytes, 0);
     let manifest = workshop.reparse(request, &meter)?;
     drop(meter);
-    Ok(Answer::new(result_text(&manifest), manifest_json(&manifest)))
+    Ok(Answer::new(result_text(&manifest), cx.object(|| manifest_json(&manifest))))
 }
 
 fn result_text(m: &Manifest) -> String {

@@ -84,8 +84,11 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
         (_, Kind::Reparse) => super::reparse::text(&row),
         _ => text(&row, gone.clone()),
     };
-    let mut object = manifest_json(&row.manifest);
-    object["cannot_be_replayed"] = json!(gone);
+    let object = cx.object(|| {
+        let mut object = manifest_json(&row.manifest);
+        object["cannot_be_replayed"] = json!(gone);
+        object
+    });
     Ok(Answer::new(text, object))
 }
 
