@@ -10,6 +10,7 @@ mod conflicts;
 mod diff;
 mod doctor;
 mod error;
+mod facts;
 mod grant;
 mod modes;
 mod outdated;
@@ -55,8 +56,9 @@ use crate::{
     time::{Clock, EventTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
-    window::{Calendar, Window},
+    window::Window,
 };
+use facts::Extent;
 use std::{
     cell::OnceCell,
     collections::{HashMap, HashSet},
@@ -96,6 +98,8 @@ pub struct Workshop {
     engine: OnceCell<Engine>,
     /// The same, for transforms whose instructions are counted.
     metered: OnceCell<Engine>,
+    /// What the plan that was made last read of the catalog.
+    read: Option<facts::Read>,
 }
 
 /// A partition with its state, as `status` shows it.
@@ -160,27 +164,6 @@ pub struct ShownRun {
     pub raw_gone: Option<Dropped>,
 }
 
-/// How much facts say of slots and of the repair queue.
-#[derive(Clone, Copy)]
-enum Extent {
-    /// All that there is, for a plan.
-    Whole,
-    /// What decides on states: which partitions are not built, or have other records than they were computed from. A plan made of these has the
-    /// partitions of a plan made of all, but counts no records and no partition that is up to date.
-    Behind,
-    /// The slots of whole partitions, and of the queue as for states: for a plan that is made already, or of a window that is named.
-    Inside(Window),
-}
-
-impl Extent {
-    /// Returns what a plan for a request needs. Only a backfill looks at no partition outside of its window.
-    fn of(request: &Request, calendar: Calendar) -> Extent {
-        let Some(window) = request.window.filter(|_| request.kind == Kind::Backfill) else { return Extent::Whole };
-        let (first, last) = (calendar.at(window.start()), calendar.at(EventTime(window.end().0 - 1)));
-        Window::new(first.start(), last.end()).map_or(Extent::Whole, Extent::Inside)
-    }
-}
-
 /// A raw table whose payload a query does not see.
 struct HiddenPayload {
     table: String,
@@ -239,7 +222,7 @@ impl Workshop {
         }
         let mut catalog = Catalog::open(&store)?;
         let findings = recover::recover(&store, &mut catalog, options.clock.now())?;
-        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new(), metered: OnceCell::new() })
+        Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new(), metered: OnceCell::new(), read: None })
     }
 
     /// Lands files in the raw table of a source.
@@ -375,80 +358,6 @@ impl Workshop {
     fn load_timed(&self, digest: Digest, limits: &Limits) -> Result<(Transform, f64), Error> {
         let began = std::time::Instant::now();
         Ok((self.load(digest, limits)?, run::ms(began)))
-    }
-
-    /// Returns what is known of a dataset at one snapshot.
-    fn facts(&mut self, dataset: &Dataset, transform_digest: Digest, at: Option<SnapshotId>) -> Result<(Facts, SnapshotId), Error> {
-        self.facts_of(dataset, transform_digest, at, Extent::Whole)
-    }
-
-    /// As [`Workshop::facts`], of slots and queue no more than is asked for.
-    fn facts_of(
-        &mut self,
-        dataset: &Dataset,
-        transform_digest: Digest,
-        at: Option<SnapshotId>,
-        extent: Extent,
-    ) -> Result<(Facts, SnapshotId), Error> {
-        let descriptor = self.descriptor_of(transform_digest)?;
-        let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
-        let calendar = dataset.calendar();
-        let now = self.options.clock.now();
-        let follows = moves::follows(&self.project, dataset);
-        if follows {
-            for source in &dataset.inputs {
-                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
-            }
-        }
-        let (mut facts, latest) = self.catalog.read(|v| {
-            let latest = v.latest()?;
-            let input_snapshot = at.unwrap_or(latest);
-            if input_snapshot > latest || input_snapshot.0 < 0 {
-                return Err(Error::Snapshot { asked: input_snapshot, latest });
-            }
-            if !v.has_snapshot(input_snapshot)? {
-                return Err(Error::Expired { asked: input_snapshot });
-            }
-            let mut files = Vec::new();
-            for source in &sources {
-                if let Some(table) = v.table(&source.table(), input_snapshot)? {
-                    files.extend(v.files(&table, input_snapshot, table.column_id(envelope::EVENT_TIME))?);
-                }
-            }
-            let inputs = v.input_states(&sources, now)?;
-            let stand = Stand::of_all(&inputs, if sources.len() > 1 { v.joint(&dataset.name)? } else { None });
-            let published = v.published(&dataset.name, None)?;
-            let slots = match extent {
-                Extent::Whole => v.slots(&dataset.inputs, input_snapshot)?,
-                Extent::Behind => v.slots_behind(&dataset.inputs, input_snapshot, &published)?,
-                Extent::Inside(window) => v.slots_inside(&dataset.inputs, input_snapshot, window)?,
-            };
-            let queue = match extent {
-                Extent::Whole => v.queue(&dataset.name, None)?,
-                Extent::Behind | Extent::Inside(_) => v.queue_behind(&dataset.name, &published)?,
-            };
-            let facts = Facts {
-                downstream: false,
-                upstream: Vec::new(),
-                unready: Vec::new(),
-                declared: descriptor.as_ref().and_then(|d| upstream::settings(&self.project, dataset, d, follows)),
-                settings: v.settings_of(&dataset.name)?,
-                calendar,
-                input_snapshot,
-                transform_digest,
-                inputs,
-                stand,
-                published,
-                slots,
-                queue,
-                files,
-                reparsed: v.reparsed(&dataset.inputs, input_snapshot)?,
-                dropped: v.dropped_of(&dataset.inputs, input_snapshot)?,
-            };
-            Ok((facts, latest))
-        })?;
-        self.facts_upstream(dataset, &mut facts)?;
-        Ok((facts, latest))
     }
 
     /// Returns the plan of a request, and the dataset's declaration that it stands on.

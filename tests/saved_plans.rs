@@ -92,6 +92,32 @@ fn a_plan_is_carried_out_as_it_was_made() {
     assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()));
 }
 
+/// What was read for the plan is used for the run, but only as long as nobody wrote: neither another process, nor this one.
+#[test]
+fn a_plan_that_is_carried_out_at_once_sees_what_was_published_since() {
+    let lab = lab();
+    let request = Lab::request(Kind::Backfill, WINDOW);
+    let mut workshop = lab.open();
+    let bound = workshop.bind(&request).unwrap();
+    let other = lab.backfill("2026-05-02", "2026-05-02");
+    let Error::Moved { changes, .. } = workshop.carry_out(&bound, &()).unwrap_err() else { panic!() };
+    assert_eq!(changes, [format!("partition 2026-05-02 was published by {} (snapshot {})", other.run, other.published_snapshot.unwrap())]);
+    let bound = workshop.bind(&request).unwrap();
+    let first = workshop_plan(&mut workshop, "2026-05-01");
+    let own = workshop.carry_out(&first, &()).unwrap().manifest.unwrap();
+    let Error::Moved { changes, .. } = workshop.carry_out(&bound, &()).unwrap_err() else { panic!() };
+    assert_eq!(changes, [format!("partition 2026-05-01 was published by {} (snapshot {})", own.run, own.published_snapshot.unwrap())]);
+    // A plan of another window was made in between, and this one is carried out with its own rows.
+    let bound = workshop.bind(&request).unwrap();
+    workshop_plan(&mut workshop, "2026-05-02");
+    let run = workshop.carry_out(&bound, &()).unwrap().manifest.unwrap();
+    assert_eq!((run.partitions.len(), lab.published()), (2, vec!["2026-05-01 A 2 10.00".to_owned(), "2026-05-02 A 2 10.00".to_owned()]));
+}
+
+fn workshop_plan(workshop: &mut restitch::pipeline::Workshop, day: &'static str) -> BoundPlan {
+    workshop.bind(&Lab::request(Kind::Backfill, Some((day, day)))).unwrap()
+}
+
 #[test]
 fn a_plan_is_applied_once_unless_nothing_came_of_it() {
     let lab = lab();

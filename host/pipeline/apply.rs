@@ -36,7 +36,9 @@ impl Workshop {
         let row = self.transform_row(&dataset.transform)?;
         self.refuse_recut(&dataset)?;
         let asked = self.plan_request(request, &dataset)?;
-        let (facts, base) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
+        let extent = Extent::of(&asked, dataset.calendar());
+        let mark = self.catalog.mark()?;
+        let (facts, base) = self.facts_of(&dataset, row.digest, request.snapshot, extent)?;
         let plan = plan(&facts, &asked)?;
         let now = self.options.clock.now();
         let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
@@ -81,7 +83,9 @@ impl Workshop {
             grants,
             recipe,
         };
-        Ok(bound.fill(&plan, &facts.published))
+        let bound = bound.fill(&plan, &facts.published);
+        self.keep_read(mark, &dataset, extent, facts);
+        Ok(bound)
     }
 
     /// A filter that does not parse is refused when it is planned, not when the plan is carried out.
