@@ -4,7 +4,8 @@
 
 use crate::{
     catalog::{
-        Catalog, CatalogError, IdEntry, IdIndex, IdPiece, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, SortedIds, View, id_hash, id_slot,
+        Catalog, CatalogError, IdEntry, IdIndex, IdPiece, MovedRow, NewIds, OPEN, QueueKind, QueueRow, SLOT_US, Several, SortedIds, View, id_hash,
+        id_slot,
     },
     config::{Dataset, Keep, Project, Source},
     datafile::DataFileError,
@@ -108,7 +109,7 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         // The catalog is written first: one that knows less is another one, put back from a backup.
         begun.forget()?;
     }
-    let mut candidates: HashMap<u64, Vec<i32>> = HashMap::new();
+    let mut candidates = Several::new();
     let mut chunk: Vec<IdEntry> = Vec::new();
     let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
     let mut fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
@@ -117,27 +118,26 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         fresh.files.clear();
         begun.add(&seen.entries, &mut candidates)?;
     }
-    let mut add = |chunk: &mut Vec<IdEntry>| {
-        let piece = IdPiece::new(chunk);
-        chunk.clear();
-        begun.add(&SortedIds::new(&[piece], 1), &mut candidates)
-    };
     for batch in fresh.scan(store, &[id_field()], Vec::new()) {
         let batch = batch?;
         let ids = batch.columns.column(0).as_string::<i32>();
-        let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > begun.upto.0);
+        let upto = begun.upto.0;
+        let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > upto);
         chunk.extend(rows.map(|row| (id_hash(ids.value(row)), id_slot(batch.times.value(row)))));
         if chunk.len() >= CHUNK {
-            add(&mut chunk)?;
+            let piece = IdPiece::new(&std::mem::take(&mut chunk));
+            begun.add(&SortedIds::new(&[piece], 1), &mut candidates)?;
         }
     }
-    add(&mut chunk)?;
+    begun.add(&SortedIds::new(&[IdPiece::new(&chunk)], 1), &mut candidates)?;
+    begun.join(&mut candidates)?;
     let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, input, &candidates)? };
     catalog.record(|r| {
         r.put_moved(source, found.iter().flat_map(|(id, rows)| rows.iter().map(move |row| (id.as_str(), row))))?;
         r.put_moves_upto(source, last)
     })?;
-    Ok(begun.commit(last)?)
+    begun.commit(last)?;
+    Ok(index.trim()?)
 }
 
 /// Queues the partitions that lost a record since each dataset was last looked at: one that restitch.toml left out for a while is caught up too.

@@ -9,7 +9,11 @@ use crate::{
 };
 use rusqlite::{Connection, OptionalExtension, params};
 use siphasher::sip::SipHasher13;
-use std::{collections::HashMap, hash::Hasher, iter::Peekable};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, HashMap},
+    hash::Hasher,
+};
 
 /// The index's file in a warehouse.
 pub const IDS_FILE: &str = "ids.sqlite";
@@ -32,6 +36,12 @@ const CACHE_KIB: i64 = 32 << 10;
 
 /// A hash and a slot.
 pub type IdEntry = (u64, i32);
+
+/// Hashes that stand in several slots, with all of them.
+pub type Several = HashMap<u64, Vec<i32>>;
+
+/// Added entries that are looked for at once in runs that stay.
+const PROBED: usize = 1 << 20;
 
 /// The ids of an ingest, as it saw them: so they need not be read again.
 #[derive(Clone, Debug)]
@@ -134,6 +144,8 @@ pub struct IdIndex {
 pub struct IdChange<'i> {
     tx: rusqlite::Transaction<'i>,
     source: String,
+    /// Runs that were added, and not joined yet.
+    added: Vec<i64>,
     /// Rows of snapshots up to this one are in it.
     pub upto: SnapshotId,
 }
@@ -149,6 +161,7 @@ impl IdIndex {
             connection.busy_timeout(super::BUSY)?;
             // A block of entries and its row fit into a page; of a file that is there, its own size stays.
             connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
             // One writer at a time, and no reader: new pages are written once, not to a log first.
             connection.pragma_update(None, "journal_mode", "TRUNCATE")?;
             connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
@@ -177,6 +190,20 @@ impl IdIndex {
         Ok(())
     }
 
+    /// Gives the disk back what runs left that were joined, where that is much of the file; less of it is for the next ones.
+    ///
+    /// # Errors
+    /// The index cannot be written.
+    pub fn trim(&self) -> Result<(), CatalogError> {
+        let count = |pragma: &str| self.connection.query_row(&format!("PRAGMA {pragma}"), [], |r| r.get::<_, i64>(0));
+        if 3 * count("freelist_count")? > count("page_count")? {
+            let mut vacuum = self.connection.prepare("PRAGMA incremental_vacuum")?;
+            let mut pages = vacuum.query([])?;
+            while pages.next()?.is_some() {}
+        }
+        Ok(())
+    }
+
     /// Begins a change of the ids of `source`.
     ///
     /// # Errors
@@ -184,7 +211,7 @@ impl IdIndex {
     pub fn begin(&mut self, source: &str) -> Result<IdChange<'_>, CatalogError> {
         let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
         let upto = tx.query_row("SELECT upto FROM source WHERE name = ?1", [source], |r| r.get(0)).optional()?;
-        Ok(IdChange { tx, source: source.into(), upto: SnapshotId(upto.unwrap_or(-1)) })
+        Ok(IdChange { tx, source: source.into(), added: Vec::new(), upto: SnapshotId(upto.unwrap_or(-1)) })
     }
 }
 
@@ -212,28 +239,82 @@ impl IdChange<'_> {
         Ok(())
     }
 
-    /// Adds entries. Hashes that then stand in several slots come into `several`, with all their slots.
+    /// Writes entries as a run of their own. Hashes that stand in several slots among them come into `several`; with what else is there they are
+    /// compared by [`IdChange::join`].
     ///
     /// # Errors
-    /// The index cannot be read or written.
-    pub fn add(&self, new: &SortedIds, several: &mut HashMap<u64, Vec<i32>>) -> Result<(), CatalogError> {
+    /// The index cannot be written.
+    pub fn add(&mut self, new: &SortedIds, several: &mut Several) -> Result<(), CatalogError> {
         if new.len() == 0 {
             return Ok(());
         }
-        let mut note = |entries: &[IdEntry], known: &[IdEntry]| {
-            let (hash, first) = entries[0];
-            if entries.iter().chain(known).any(|e| e.1 != first) {
-                let slots = several.entry(hash).or_default();
-                slots.extend(entries.iter().chain(known).map(|e| e.1));
-                slots.sort_unstable();
-                slots.dedup();
+        new.groups().filter(|entries| entries.len() > 1).for_each(|entries| note(several, entries, &[]));
+        let mut blocks = Blocks::begin(self)?;
+        new.0.iter().try_for_each(|share| blocks.push(share))?;
+        let run = blocks.end()?;
+        self.added.push(run);
+        Ok(())
+    }
+
+    /// Makes one run of all that was added, and of the runs before it that are not much larger: so there are few runs, and each entry is written few times.
+    /// Hashes that were added, and now stand in several slots, come into `several`, with all their slots.
+    ///
+    /// # Errors
+    /// The index cannot be read or written.
+    pub fn join(&mut self, several: &mut Several) -> Result<(), CatalogError> {
+        let mut joined = std::mem::take(&mut self.added);
+        let (added, old): (Vec<_>, Vec<_>) = self.runs()?.into_iter().partition(|(run, _)| joined.contains(run));
+        let (fresh, mut total) = (joined.len(), added.iter().map(|(_, entries)| entries).sum::<i64>());
+        let mut kept: Vec<i64> = Vec::new();
+        for (run, entries) in old.into_iter().rev() {
+            if !kept.is_empty() || entries >= 2 * total {
+                kept.push(run);
+            } else {
+                joined.push(run);
+                total += entries;
             }
-        };
-        new.groups().filter(|entries| entries.len() > 1).for_each(|entries| note(entries, &[]));
-        for (run, _) in self.runs()? {
-            self.probe(run, new, &mut note)?;
         }
-        self.insert(new)
+        if fresh == 0 || (joined.len() == 1 && kept.is_empty()) {
+            return Ok(());
+        }
+        let mut blocks = if joined.len() > 1 { Some(Blocks::begin(self)?) } else { None };
+        let mut merge = Merge::of(self, &joined)?;
+        // The entries of one hash; those that were added, until they are looked for in the runs that stay.
+        let (mut group, mut is_new, mut new): (Vec<IdEntry>, bool, Vec<IdEntry>) = (Vec::new(), false, Vec::new());
+        loop {
+            let next = merge.next()?;
+            if group.last().is_some_and(|last| next.is_none_or(|(entry, _)| entry.0 != last.0)) {
+                group.dedup();
+                if is_new {
+                    note(several, &group, &[]);
+                }
+                if let Some(blocks) = &mut blocks {
+                    blocks.push(&group)?;
+                }
+                group.clear();
+                is_new = false;
+                if new.len() >= PROBED || next.is_none() {
+                    kept.iter().try_for_each(|run| self.probe(*run, &new, several))?;
+                    new.clear();
+                }
+            }
+            let Some((entry, reader)) = next else { break };
+            group.push(entry);
+            if reader < fresh {
+                is_new = true;
+                if !kept.is_empty() {
+                    new.push(entry);
+                }
+            }
+        }
+        if let Some(blocks) = blocks {
+            blocks.end()?;
+            for run in joined {
+                self.tx.execute("DELETE FROM block WHERE run = ?1", [run])?;
+                self.tx.execute("DELETE FROM run WHERE id = ?1", [run])?;
+            }
+        }
+        Ok(())
     }
 
     /// Keeps what was added: everything up to `upto` is in it.
@@ -252,11 +333,11 @@ impl IdChange<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Hands each hash of `new` that `run` has to `found`, with the entries of both.
-    fn probe(&self, run: i64, new: &SortedIds, found: &mut dyn FnMut(&[IdEntry], &[IdEntry])) -> Result<(), CatalogError> {
+    /// Looks for the hashes of `new`, which is in order, in a run.
+    fn probe(&self, run: i64, new: &[IdEntry], several: &mut Several) -> Result<(), CatalogError> {
         let mut at = self.tx.prepare_cached("SELECT first, entries FROM block WHERE run = ?1 AND first <= ?2 ORDER BY first DESC LIMIT 1")?;
         let mut after = self.tx.prepare_cached("SELECT first FROM block WHERE run = ?1 AND first > ?2 ORDER BY first LIMIT 1")?;
-        let mut groups = new.groups().peekable();
+        let mut groups = new.chunk_by(|a, b| a.0 == b.0).peekable();
         while let Some(group) = groups.peek() {
             let sought = key(group[0].0);
             let block: Option<(i64, Vec<u8>)> = at.query_row(params![run, sought], |r| Ok((r.get(0)?, r.get(1)?))).optional()?;
@@ -266,48 +347,21 @@ impl IdChange<'_> {
             while let Some(group) = groups.next_if(|g| next.is_none_or(|n| key(g[0].0) < n)) {
                 let hash = group[0].0;
                 let from = entries.partition_point(|e| e.0 < hash);
-                let known = &entries[from..from + entries[from..].partition_point(|e| e.0 == hash)];
-                if !known.is_empty() {
-                    found(group, known);
-                }
+                note(several, group, &entries[from..from + entries[from..].partition_point(|e| e.0 == hash)]);
             }
         }
         Ok(())
     }
+}
 
-    /// Writes a run, merged with those before it that are not much larger: so there are few runs, and each entry is written few times.
-    fn insert(&self, new: &SortedIds) -> Result<(), CatalogError> {
-        let mut merged: Vec<i64> = Vec::new();
-        let mut total = new.len() as i64;
-        for (run, entries) in self.runs()?.into_iter().rev() {
-            if entries >= 2 * total {
-                break;
-            }
-            merged.push(run);
-            total += entries;
-        }
-        self.tx.execute("INSERT INTO run(source, entries) VALUES (?1, 0)", [&self.source])?;
-        let id = self.tx.last_insert_rowid();
-        let mut blocks = Blocks { change: self, run: id, block: Vec::with_capacity(BLOCK), written: 0 };
-        if merged.is_empty() {
-            new.0.iter().try_for_each(|share| blocks.push(share))?;
-        } else {
-            let mut readers = merged.iter().map(|run| Ok(RunReader::open(self, *run)?.peekable())).collect::<Result<Vec<_>, CatalogError>>()?;
-            let mut own = new.0.iter().flatten().copied().peekable();
-            let mut last = None;
-            while let Some(entry) = least(&mut own, &mut readers)? {
-                if last.replace(entry) != Some(entry) {
-                    blocks.push(&[entry])?;
-                }
-            }
-        }
-        let written = blocks.end()?;
-        self.tx.execute("UPDATE run SET entries = ?2 WHERE id = ?1", params![id, written as i64])?;
-        for run in merged {
-            self.tx.execute("DELETE FROM block WHERE run = ?1", [run])?;
-            self.tx.execute("DELETE FROM run WHERE id = ?1", [run])?;
-        }
-        Ok(())
+/// Notes the slots of a hash, if they are several.
+fn note(several: &mut Several, entries: &[IdEntry], known: &[IdEntry]) {
+    let (hash, first) = entries[0];
+    if entries.iter().chain(known).any(|e| e.1 != first) {
+        let slots = several.entry(hash).or_default();
+        slots.extend(entries.iter().chain(known).map(|e| e.1));
+        slots.sort_unstable();
+        slots.dedup();
     }
 }
 
@@ -319,7 +373,13 @@ struct Blocks<'c> {
     written: usize,
 }
 
-impl Blocks<'_> {
+impl<'c> Blocks<'c> {
+    /// Begins a run.
+    fn begin(change: &'c IdChange<'c>) -> Result<Blocks<'c>, CatalogError> {
+        change.tx.execute("INSERT INTO run(source, entries) VALUES (?1, 0)", [&change.source])?;
+        Ok(Blocks { change, run: change.tx.last_insert_rowid(), block: Vec::with_capacity(BLOCK), written: 0 })
+    }
+
     /// Appends entries, which are in order, each once, and come after those before.
     fn push(&mut self, mut entries: &[IdEntry]) -> Result<(), CatalogError> {
         while !entries.is_empty() {
@@ -353,10 +413,11 @@ impl Blocks<'_> {
         Ok(())
     }
 
-    /// Returns how many entries were written.
-    fn end(mut self) -> Result<usize, CatalogError> {
+    /// Ends the run, and returns its id.
+    fn end(mut self) -> Result<i64, CatalogError> {
         self.write()?;
-        Ok(self.written)
+        self.change.tx.execute("UPDATE run SET entries = ?2 WHERE id = ?1", params![self.run, self.written as i64])?;
+        Ok(self.run)
     }
 }
 
@@ -373,20 +434,33 @@ fn decode(bytes: &[u8]) -> Vec<IdEntry> {
     bytes.chunks_exact(ENTRY).map(entry).collect()
 }
 
-/// Takes the least entry of all.
-fn least(own: &mut Peekable<impl Iterator<Item = IdEntry>>, readers: &mut [Peekable<RunReader>]) -> Result<Option<IdEntry>, CatalogError> {
-    let mut best: Option<(IdEntry, usize)> = own.peek().map(|e| (*e, usize::MAX));
-    for (i, reader) in readers.iter_mut().enumerate() {
-        match reader.peek() {
-            Some(Ok(e)) if best.is_none_or(|(b, _)| *e < b) => best = Some((*e, i)),
-            Some(Err(_)) => return reader.next().transpose(),
-            _ => {}
+/// The entries of several runs, in order, each with the number of its run.
+struct Merge<'c> {
+    readers: Vec<RunReader<'c>>,
+    heads: BinaryHeap<Reverse<(IdEntry, usize)>>,
+}
+
+impl<'c> Merge<'c> {
+    fn of(change: &'c IdChange<'c>, runs: &[i64]) -> Result<Merge<'c>, CatalogError> {
+        let mut merge = Merge { readers: Vec::new(), heads: BinaryHeap::new() };
+        for (i, run) in runs.iter().enumerate() {
+            merge.readers.push(RunReader::open(change, *run)?);
+            merge.advance(i)?;
         }
+        Ok(merge)
     }
-    match best {
-        None => Ok(None),
-        Some((_, usize::MAX)) => Ok(own.next()),
-        Some((_, i)) => readers[i].next().transpose(),
+
+    fn advance(&mut self, reader: usize) -> Result<(), CatalogError> {
+        if let Some(entry) = self.readers[reader].next().transpose()? {
+            self.heads.push(Reverse((entry, reader)));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<Option<(IdEntry, usize)>, CatalogError> {
+        let Some(Reverse(least)) = self.heads.pop() else { return Ok(None) };
+        self.advance(least.1)?;
+        Ok(Some(least))
     }
 }
 
@@ -435,10 +509,16 @@ mod tests {
     use super::*;
 
     fn several(index: &mut IdIndex, entries: Vec<IdEntry>, upto: i64) -> Vec<(u64, Vec<i32>)> {
-        let change = index.begin("orders").unwrap();
+        let mut change = index.begin("orders").unwrap();
         let mut found = HashMap::new();
-        change.add(&SortedIds::new(&[IdPiece::new(&entries)], 2), &mut found).unwrap();
+        // In one piece, or in several.
+        let pieces = if upto % 2 == 0 { 1 } else { 3 };
+        for piece in entries.chunks(entries.len().div_ceil(pieces).max(1)) {
+            change.add(&SortedIds::new(&[IdPiece::new(piece)], 2), &mut found).unwrap();
+        }
+        change.join(&mut found).unwrap();
         change.commit(SnapshotId(upto)).unwrap();
+        index.trim().unwrap();
         let mut found: Vec<_> = found.into_iter().collect();
         found.sort();
         found
@@ -473,6 +553,36 @@ mod tests {
         assert_eq!(several(&mut index, many, 1).len(), 1);
         assert_eq!(several(&mut index, vec![(hash, -1), (5, 0), (hash + 1, 3)], 2), [(hash, (-1..3 * BLOCK as i32).collect())]);
         assert_eq!(several(&mut index, vec![(hash + 1, 4), (hash - 1, 0), (6, 1)], 3), [(6, vec![0, 1]), (hash + 1, vec![3, 4])]);
+    }
+
+    #[test]
+    fn what_is_found_is_what_a_map_of_all_ids_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let mut index = IdIndex::open(&store).unwrap();
+        let mut all: HashMap<u64, std::collections::BTreeSet<i32>> = HashMap::new();
+        let mut state = 11u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        // Large ones, small ones that are joined with the last, and ones that a large run stays beside.
+        for (round, count) in [9_000, 200, 300, 6_000, 50, 1, 30_000, 100, 8_000, 70].into_iter().enumerate() {
+            let entries: Vec<IdEntry> = (0..count).map(|_| (random(60_000) << 48 | random(2), random(3) as i32)).collect();
+            for (hash, slot) in &entries {
+                all.entry(*hash).or_default().insert(*slot);
+            }
+            let mut expected: Vec<(u64, Vec<i32>)> = entries.iter().map(|(hash, _)| (*hash, all[hash].iter().copied().collect())).collect();
+            expected.retain(|(_, slots)| slots.len() > 1);
+            expected.sort();
+            expected.dedup();
+            assert_eq!(several(&mut index, entries, round as i64), expected, "round {round}");
+        }
+        let size = store.read(IDS_FILE).unwrap().len();
+        let runs = index.begin("orders").unwrap().runs().unwrap();
+        let entries: i64 = runs.iter().map(|(_, entries)| entries).sum();
+        assert!(size < entries as usize * ENTRY * 2, "{size} bytes for {entries} entries");
+        assert!(runs.len() < 10 && entries >= all.values().map(|slots| slots.len() as i64).sum(), "{runs:?}");
     }
 
     #[test]
