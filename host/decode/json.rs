@@ -114,7 +114,14 @@ pub(super) struct Shape {
     unknown: Unknown,
     /// Whether a line may hold what nobody is to see.
     masked: bool,
+    /// Which column takes each entry, if lines like the last one are put into columns while they are parsed.
+    takers: Option<Vec<Option<usize>>>,
+    /// Lines since they were learnt that had the keys and were not put that way.
+    missed: u64,
 }
+
+/// So many lines may be parsed in vain, and then one in so many.
+const MISSES: u64 = 16;
 
 type Entry<'a> = (Cow<'a, str>, &'a RawValue);
 
@@ -128,7 +135,18 @@ impl Shape {
         let routes: Vec<Route> = source.columns.iter().map(route).collect();
         let places = vec![(None, None); routes.len()];
         let unknown = Unknown::default();
-        Shape { routes, keys: vec![], places, room: vec![], leftover: vec![], records: 0, unknown, masked: source.is_masked() }
+        Shape {
+            routes,
+            keys: vec![],
+            places,
+            room: vec![],
+            leftover: vec![],
+            records: 0,
+            unknown,
+            masked: source.is_masked(),
+            takers: None,
+            missed: 0,
+        }
     }
 
     /// Puts the values of one line into `columns`, of which each gets one row if all is well.
@@ -137,6 +155,9 @@ impl Shape {
             Ok(text) => text,
             Err(e) => return Err(Bad::Syntax(format!("column {}: not UTF-8", e.valid_up_to() + 1))),
         };
+        if self.put_at_once(text, columns) {
+            return Ok(());
+        }
         let mut entries: Vec<Entry> = reuse(std::mem::take(&mut self.room));
         let put = match read_object(text, &mut entries) {
             // The message quotes a line that is a lone text or number.
@@ -168,6 +189,27 @@ impl Shape {
         Ok(())
     }
 
+    /// Puts a line that has the keys of the last one into `columns` while it is parsed, and returns whether all went well. Where anything is
+    /// unusual it puts nothing: then the line is looked at entry by entry, and that tells what is wrong with it, if it is.
+    fn put_at_once(&mut self, text: &str, columns: &mut [super::Column]) -> bool {
+        let Some(takers) = &self.takers else { return false };
+        let rows = columns.first().map_or(0, super::Column::len);
+        let known = Known { keys: &self.keys, takers, columns };
+        let mut put = Deserializer::from_str(text).into_seed(known).is_ok();
+        let mut absent = columns.iter_mut().zip(&self.places).filter(|(_, place)| place.1.is_none());
+        put = put && absent.all(|(column, _)| column.missing().is_ok());
+        if put {
+            self.records += 1;
+        } else {
+            columns.iter_mut().for_each(|c| c.truncate(rows));
+            self.missed += 1;
+            if self.missed > MISSES && self.missed > self.records / MISSES {
+                self.takers = None;
+            }
+        }
+        put
+    }
+
     /// Finds out where the columns stand in `entries`, and that no key occurs twice.
     fn learn(&mut self, entries: &[Entry]) -> Result<(), String> {
         self.count_unknown();
@@ -175,6 +217,7 @@ impl Shape {
         self.leftover.clear();
         // If this fails, what follows is compared with an object without keys.
         self.places.fill((None, None));
+        (self.takers, self.missed) = (None, 0);
         let mut sorted: Vec<(&str, usize)> = entries.iter().enumerate().map(|(i, (key, _))| (key.as_ref(), i)).collect();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|w| w[0].0 == w[1].0) {
@@ -188,6 +231,9 @@ impl Shape {
         self.keys.extend(entries.iter().map(|(key, _)| key.clone().into_owned()));
         let asked = |key: &str| self.routes.iter().any(|r| r.names.iter().any(|n| n == key) || r.pointer.as_ref().is_some_and(|p| p[0] == key));
         self.leftover.extend((0..entries.len()).filter(|i| !asked(&entries[*i].0)));
+        let mut takers = vec![None; entries.len()];
+        let alone = self.places.iter().enumerate().all(|(column, (_, named))| named.is_none_or(|i| takers[i].replace(column).is_none()));
+        self.takers = Some(takers).filter(|_| alone && self.routes.iter().all(|r| r.pointer.is_none()));
         Ok(())
     }
 
@@ -299,6 +345,96 @@ impl<'de> Visitor<'de> for Entries<'_, 'de> {
             self.0.push((key, map.next_value()?));
         }
         Ok(())
+    }
+}
+
+/// An object whose keys are known, whose values go into columns as they come.
+struct Known<'k> {
+    keys: &'k [String],
+    takers: &'k [Option<usize>],
+    columns: &'k mut [super::Column],
+}
+
+impl<'de> DeserializeSeed<'de> for Known<'_> {
+    type Value = ();
+    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Known<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a JSON object like the last one")
+    }
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        for (key, taker) in self.keys.iter().zip(self.takers) {
+            if map.next_key_seed(IsKey(key))? != Some(true) {
+                return Err(unusual());
+            }
+            match taker.map(|i| &mut self.columns[i]) {
+                None => drop(map.next_value::<IgnoredAny>()?),
+                Some(column) if is_text(column) => map.next_value_seed(Text(column))?,
+                Some(column) => put_raw(column, map.next_value::<&RawValue>()?.get()).map_err(|_| unusual())?,
+            }
+        }
+        if map.next_key::<IgnoredAny>()?.is_some() { Err(unusual()) } else { Ok(()) }
+    }
+}
+
+/// Whether values of a column come as texts as a rule, which can be taken without their raw form.
+fn is_text(column: &super::Column) -> bool {
+    match column.rule.data_type {
+        DataType::String | DataType::Date | DataType::Time => true,
+        DataType::Timestamp => column.rule.unit.is_none(),
+        _ => false,
+    }
+}
+
+/// Says nothing: the line is looked at again.
+fn unusual<E: serde::de::Error>() -> E {
+    E::custom("")
+}
+
+struct IsKey<'k>(&'k str);
+
+impl<'de> DeserializeSeed<'de> for IsKey<'_> {
+    type Value = bool;
+    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<bool, D::Error> {
+        d.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for IsKey<'_> {
+    type Value = bool;
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a key")
+    }
+    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<bool, E> {
+        Ok(key == self.0)
+    }
+}
+
+/// Puts a text, or a null, into a column. Anything else is unusual there.
+struct Text<'c>(&'c mut super::Column);
+
+impl<'de> DeserializeSeed<'de> for Text<'_> {
+    type Value = ();
+    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<(), D::Error> {
+        d.deserialize_any(self)
+    }
+}
+
+impl Visitor<'_> for Text<'_> {
+    type Value = ();
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a text")
+    }
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
+        self.0.put(Value::Text(text)).map_err(|_| unusual())
+    }
+    fn visit_unit<E: serde::de::Error>(self) -> Result<(), E> {
+        self.0.null().map_err(|_| unusual())
     }
 }
 

@@ -230,6 +230,77 @@ fn a_value_means_the_same_wherever_in_the_file_it_stands() {
     assert_eq!(land(&text, late).column(1), ["007", "7", "1.5", "null"]);
 }
 
+/// Lines that are like the last one are put into columns while they are parsed; whatever is unusual has to come out as it does alone.
+#[test]
+fn a_line_after_others_of_its_shape_comes_out_as_it_does_alone() {
+    let columns = "ts = { type = \"timestamp\" }\na = { type = \"string\", aliases = [\"old_a\"] }\nn = { type = \"int64\", on_bad = \"null\" }\n\
+                   d = { type = \"date\", default = \"2026-01-01\", on_bad = \"default\" }\nb = { type = \"binary\" }\nj = { type = \"json\" }\n\
+                   gone = { type = \"string\", default = \"none\" }\nm = { type = \"string\", mask = \"sha256\" }\nk = { type = \"string\", nullable = false }";
+    let json = source("jsonl", "", columns);
+    let fields = ["ts", "a", "n", "d", "b", "j", "m", "k", "other"];
+    let usual = ["\"2026-05-01T00:00:00Z\"", "\"x\"", "7", "\"2026-05-02\"", "\"AQI=\"", "{\"a\": [1]}", "\"who\"", "\"k\"", "1"];
+    let line = |values: &[&str], names: &[&str]| {
+        let pairs: Vec<String> = names.iter().zip(values).map(|(name, value)| format!("\"{name}\": {value}")).collect();
+        format!("{{{}}}", pairs.join(", "))
+    };
+    let values = [
+        "null",
+        "true",
+        "\"\"",
+        "1",
+        "-1.5e3",
+        "1e400",
+        "12345678901234567890123",
+        "\"a\\u00e9\\n\"",
+        "\"\\ud800\"",
+        "\"\u{1}\"",
+        "[1, 2]",
+        "{\"z\": 1}",
+        "\"2026-13-01\"",
+        "\"late\"",
+        "01",
+        "",
+        "\"open",
+        "nul",
+        "\"\u{e9}\u{10ffff}\"",
+    ];
+    let mut odd: Vec<String> = Vec::new();
+    for i in 0..fields.len() {
+        for value in values {
+            let mut of = usual;
+            of[i] = value;
+            odd.push(line(&of, &fields));
+        }
+        let mut names = fields;
+        names[i] = "renamed";
+        odd.push(line(&usual, &names));
+        names[i] = fields[(i + 1) % fields.len()];
+        odd.push(line(&usual, &names));
+        odd.push(line(&usual[..i], &fields[..i]));
+        odd.push(line(&usual, &fields).replacen(fields[i], &format!("\\u{:04x}{}", fields[i].as_bytes()[0], &fields[i][1..]), 1));
+    }
+    let whole = line(&usual, &fields);
+    odd.extend([
+        format!("{whole}}}"),
+        format!("{whole} 1"),
+        format!(" {whole}\t"),
+        whole.replacen('}', ", \"more\": 2}", 1),
+        whole[..whole.len() - 1].to_owned(),
+    ]);
+    odd.push(whole.replace("\"a\": \"x\"", "\"old_a\": \"y\""));
+    for odd in odd {
+        let (alone, after) = (land(&json, format!("{odd}\n")), land(&json, format!("{whole}\n{whole}\n{odd}\n{whole}\n")));
+        let rows = |landed: &Landed, column: usize| landed.column(column);
+        let reason = |landed: &Landed| landed.rejects().first().map(|r| r.reason.clone());
+        assert_eq!((after.rejects().len(), reason(&after)), (alone.rejects().len(), reason(&alone)), "{odd}");
+        for column in 0..9 {
+            let usual = rows(&land(&json, format!("{whole}\n")), column);
+            let expected: Vec<String> = [usual.clone(), usual.clone(), rows(&alone, column), usual].concat();
+            assert_eq!(rows(&after, column), expected, "{odd}, column {column}");
+        }
+    }
+}
+
 #[test]
 fn equal_floats_have_equal_bits() {
     let columns = "sensor = { type = \"string\" }\nlevel = { type = \"float64\" }\nts = { type = \"timestamp\" }";
