@@ -232,15 +232,6 @@ impl Catalog {
         read(View { connection: &tx, data_path: &self.data_path })
     }
 
-    /// Returns a mark that is another one after anybody wrote the catalog: another connection, or this one.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn mark(&self) -> Result<(i64, u64), CatalogError> {
-        let others = self.connection.query_row("PRAGMA data_version", [], |r| r.get(0))?;
-        Ok((others, self.connection.total_changes()))
-    }
-
     /// Changes our own state only: no snapshot, but one transaction all the same.
     ///
     /// # Errors

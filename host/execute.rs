@@ -319,7 +319,7 @@ pub fn execute(job: &Job, tasks: &[Task], progress: &dyn Progress) -> Result<(Ve
     let done: Mutex<Vec<(usize, Vec<Computed>, Timings)>> = Mutex::new(Vec::new());
     let failed: Mutex<Option<(usize, ExecuteError)>> = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..job.workers.min(Engine::instances_max()).min(tasks.len()).max(1) {
+        for _ in 0..job.workers.min(Engine::workers_max()).min(tasks.len()).max(1) {
             scope.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);

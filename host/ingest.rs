@@ -9,7 +9,9 @@ mod land;
 pub use classify::FileCounts;
 
 use crate::{
-    catalog::{Catalog, CatalogError, Commit, FileRow, IdPiece, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View, WatermarkRow},
+    catalog::{
+        Catalog, CatalogError, Commit, FileRow, IdEntry, IdPiece, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View, WatermarkRow,
+    },
     config::{Format, MaxRejects, Project, Source},
     datafile::{DataFileError, Written},
     decode::{self, Chunk, DecodeError, FileIdentity, Identified, Reject, Summary, Unknown},
@@ -348,7 +350,7 @@ impl Landing<'_> {
         let (written, rejects, ids) = std::thread::scope(|scope| {
             let writers = Writers::start(scope, self.store, &folder, &shape, workers);
             let (buffer, name) = (Buffer::default(), Arc::from(""));
-            let ids = (self.request.ids_max > 0).then(Vec::new);
+            let ids = (self.request.ids_max > 0).then(IdsSoFar::default);
             let mut state = Landed { landing: self, writers, buffer, rejects, ids, name, seq: 0, read: (0, 0), first: Vec::new() };
             let mut done = 0;
             let job = flow::Job { source: self.source, files: &files, workers, ids: self.request.ids_max > 0 };
@@ -358,7 +360,7 @@ impl Landing<'_> {
                 match piece {
                     Piece::Chunk(chunk, ids) => {
                         progress.bytes(done + chunk.bytes_read, total);
-                        state.keep(ids);
+                        state.keep(&ids);
                         state.take(*chunk, file, &mut classifier)
                     }
                     Piece::End(summary) => {
@@ -454,6 +456,34 @@ pub(crate) fn move_into_place<E: From<CatalogError> + From<StoreError>>(
     Ok(())
 }
 
+/// The ids of an ingest while it lasts: those of small chunks are put together.
+#[derive(Default)]
+struct IdsSoFar {
+    pieces: Vec<IdPiece>,
+    few: Vec<IdEntry>,
+}
+
+impl IdsSoFar {
+    /// Entries that are a piece.
+    const PIECE: usize = 8_192;
+
+    fn add(&mut self, ids: &[IdEntry]) {
+        if ids.len() >= IdsSoFar::PIECE {
+            self.pieces.push(IdPiece::new(ids));
+            return;
+        }
+        self.few.extend_from_slice(ids);
+        if self.few.len() >= IdsSoFar::PIECE {
+            self.pieces.push(IdPiece::new(&std::mem::take(&mut self.few)));
+        }
+    }
+
+    fn end(mut self) -> Vec<IdPiece> {
+        self.pieces.push(IdPiece::new(&self.few));
+        self.pieces
+    }
+}
+
 type All = (Vec<Written>, (Table, Option<Written>), Option<Vec<IdPiece>>);
 
 /// The records of all files, taken one file after the other.
@@ -463,7 +493,7 @@ struct Landed<'l, 'scope> {
     buffer: Buffer,
     rejects: RejectWriter<'l>,
     /// Of all records so far, unless nobody wants them or they are too many.
-    ids: Option<Vec<IdPiece>>,
+    ids: Option<IdsSoFar>,
     /// The file's path as its records carry it.
     name: Arc<str>,
     seq: i64,
@@ -490,12 +520,12 @@ impl Landed<'_, '_> {
         if self.buffer.is_full() { self.writers.write(std::mem::take(&mut self.buffer)) } else { Ok(()) }
     }
 
-    fn keep(&mut self, ids: Option<IdPiece>) {
+    fn keep(&mut self, ids: &[IdEntry]) {
         let max = self.landing.request.ids_max as u64;
-        self.ids = self.ids.take().zip(ids).filter(|(_, ids)| self.read.0 + ids.count() as u64 <= max).map(|(mut all, ids)| {
-            all.push(ids);
-            all
-        });
+        self.ids = self.ids.take().filter(|_| self.read.0 + ids.len() as u64 <= max);
+        if let Some(kept) = &mut self.ids {
+            kept.add(ids);
+        }
     }
 
     fn end_file(&mut self, summary: Summary, file: &mut IngestedFile, classifier: &mut Classifier) {
@@ -540,7 +570,8 @@ impl Landed<'_, '_> {
         if !self.buffer.is_empty() {
             self.writers.write(std::mem::take(&mut self.buffer))?;
         }
-        Ok((self.writers.finish()?, self.rejects.finish()?, self.ids))
+        let ids = self.ids.map(IdsSoFar::end);
+        Ok((self.writers.finish()?, self.rejects.finish()?, ids))
     }
 }
 

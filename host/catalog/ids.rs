@@ -85,11 +85,6 @@ impl IdPiece {
         IdPiece { entries: placed, ends }
     }
 
-    /// Returns how many entries it has.
-    pub fn count(&self) -> usize {
-        self.entries.len()
-    }
-
     fn share(&self, i: usize) -> &[IdEntry] {
         let start = if i == 0 { 0 } else { self.ends[i - 1] };
         &self.entries[start..self.ends[i]]
@@ -159,9 +154,11 @@ impl IdIndex {
         let open = || -> Result<Connection, rusqlite::Error> {
             let connection = Connection::open(store.path(IDS_FILE))?;
             connection.busy_timeout(super::BUSY)?;
-            // A block of entries and its row fit into a page; of a file that is there, its own size stays.
-            connection.pragma_update(None, "page_size", PAGE_BYTES)?;
-            connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+            if connection.query_row("PRAGMA page_count", [], |r| r.get::<_, i64>(0))? == 0 {
+                // A block of entries and its row fit into a page.
+                connection.pragma_update(None, "page_size", PAGE_BYTES)?;
+                connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+            }
             // One writer at a time, and no reader: new pages are written once, not to a log first.
             connection.pragma_update(None, "journal_mode", "TRUNCATE")?;
             connection.pragma_update(None, "cache_size", -CACHE_KIB)?;

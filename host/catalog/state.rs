@@ -311,6 +311,8 @@ impl View<'_> {
         let mut statement = self.connection.prepare_cached(sql)?;
         let mut slots = Vec::new();
         for source in sources {
+            let count = "SELECT count(*) FROM restitch_slot WHERE source = ?1 AND snapshot_id <= ?2";
+            slots.reserve_exact(self.connection.query_row(count, params![source, at.0], |r| r.get::<_, i64>(0))? as usize);
             for row in statement.query_map(params![source, at.0], slot)? {
                 slots.push(row?);
             }
@@ -319,6 +321,15 @@ impl View<'_> {
             slots.sort_by_key(|s| (s.start, s.snapshot));
         }
         Ok(slots)
+    }
+
+    /// Returns a mark that is another one after anybody wrote the catalog: another connection, or this one.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn mark(&self) -> Result<(i64, u64), CatalogError> {
+        let others = self.connection.query_row("PRAGMA data_version", [], |r| r.get(0))?;
+        Ok((others, self.connection.total_changes()))
     }
 
     /// Returns the repair queue of `dataset`, by partition: also rows that a published run has covered.

@@ -44,7 +44,7 @@ const SAMPLE_ROWS_MIN: usize = 256;
 /// Numbers of a sample that are less than this apart from each other are narrow.
 const NARROW: i64 = 1 << 20;
 
-/// What the first batch of a tiny file has at most: there is no second one then.
+/// What a file has at most that is tiny: its first batch, which is then the only one.
 const TINY_ROWS: usize = 2_048;
 const TINY_BYTES: usize = 16 << 10;
 
@@ -59,6 +59,8 @@ pub struct Writer {
     /// Of columns that come as dictionaries: their texts, of which each occurs.
     texts: Vec<BTreeSet<String>>,
     rows: i64,
+    /// Whether a small first batch is all that is written.
+    whole: bool,
 }
 
 enum Body {
@@ -102,14 +104,22 @@ impl Writer {
         let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
         let body = Body::Empty(Some(tee));
         let (has_nan, nulls, texts) = (vec![false; columns.len()], vec![0; columns.len()], vec![BTreeSet::new(); columns.len()]);
-        Ok(Writer { path, has_nan, nulls, texts, columns, schema, body, rows: 0 })
+        Ok(Writer { path, has_nan, nulls, texts, columns, schema, body, rows: 0, whole: true })
+    }
+
+    /// As [`Writer::create`], of a file whose first rows tell nothing of how many there will be.
+    ///
+    /// # Errors
+    /// As [`Writer::create`].
+    pub fn create_open_ended(store: &Store, path: String, table: &Table) -> Result<Writer, DataFileError> {
+        Ok(Writer { whole: false, ..Writer::create(store, path, table)? })
     }
 
     /// Returns the row groups, begun with what the first batch tells of its columns.
     fn begun(&mut self, first: Option<&RecordBatch>) -> Result<&mut Groups<Tee>, ParquetError> {
         if let Body::Empty(tee) = &mut self.body {
             let tee = tee.take().ok_or_else(|| ParquetError::General("an earlier write failed".into()))?;
-            let shape = Shape::of(&self.columns, first, &self.schema);
+            let shape = Shape::of(&self.columns, first, self.whole, &self.schema);
             self.body = Body::Begun(Box::new(Groups::new(tee, shape.schema, shape.properties, shape.twins)?));
         }
         match &mut self.body {
@@ -240,7 +250,7 @@ enum Coding {
 }
 
 impl Shape {
-    fn of(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>, schema: &SchemaRef) -> Shape {
+    fn of(columns: &[(i64, DataType, String)], first: Option<&RecordBatch>, whole: bool, schema: &SchemaRef) -> Shape {
         let array = |i: usize| first.map(|batch| batch.column(i));
         let coding: Vec<Coding> =
             columns.iter().enumerate().map(|(i, (_, t, name))| array(i).map_or(Coding::Usual, |a| coding(*t, name, a))).collect();
@@ -251,15 +261,13 @@ impl Shape {
         let twins: Vec<Option<usize>> = (0..columns.len()).map(twin).collect();
         // What tells nulls stands in the pages: so both have it or none.
         let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
-        for (i, j) in twins.iter().enumerate().filter_map(|(i, j)| Some((i, (*j)?))) {
-            if fields[i].is_nullable() != fields[j].is_nullable() {
-                for k in [i, j] {
-                    fields[k] = Arc::new(fields[k].as_ref().clone().with_nullable(true));
-                }
-            }
+        let root = |i: usize| twins[i].unwrap_or(i);
+        let nullable: Vec<bool> = (0..fields.len()).map(|i| (0..fields.len()).any(|j| root(j) == root(i) && fields[j].is_nullable())).collect();
+        for (field, nullable) in fields.iter_mut().zip(nullable).filter(|(field, nullable)| field.is_nullable() != *nullable) {
+            *field = Arc::new(field.as_ref().clone().with_nullable(nullable));
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
-        let tiny = first.is_some_and(|batch| batch.num_rows() < TINY_ROWS && batch.get_array_memory_size() < TINY_BYTES);
+        let tiny = whole && first.is_some_and(|batch| batch.num_rows() < TINY_ROWS && batch.get_array_memory_size() < TINY_BYTES);
         Shape { properties: properties(columns, &coding, array, tiny, &schema), twins, schema }
     }
 }

@@ -59,6 +59,49 @@ struct Late {
     name: Option<(String, Window)>,
 }
 
+/// Slots of a day: a bit of a number stands for each.
+const DAY_SLOTS: usize = (DAY_US / SLOT_US) as usize;
+
+/// Records of a slot that came in a row of one day.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    records: i64,
+    late: i64,
+    future: i64,
+}
+
+/// What the records in a row of one UTC day brought.
+struct Day {
+    /// Days since the epoch.
+    day: i64,
+    slots: [Counted; DAY_SLOTS],
+    /// The slots that have any.
+    touched: u128,
+}
+
+impl Default for Day {
+    fn default() -> Day {
+        Day { day: i64::MIN, slots: [Counted::default(); DAY_SLOTS], touched: 0 }
+    }
+}
+
+impl Day {
+    /// Adds what is counted to `slots`, by their first instant, and begins anew.
+    fn settle(&mut self, slots: &mut BTreeMap<i64, Slot>) {
+        while self.touched != 0 {
+            let i = self.touched.trailing_zeros() as usize;
+            self.touched &= self.touched - 1;
+            let counted = std::mem::take(&mut self.slots[i]);
+            let start = self.day * DAY_US + i as i64 * SLOT_US;
+            let fresh = || Slot { start: EventTime(start), snapshot: SnapshotId(0), records: 0, late: 0, future: 0 };
+            let slot = slots.entry(start).or_insert_with(fresh);
+            slot.records += counted.records;
+            slot.late += counted.late;
+            slot.future += counted.future;
+        }
+    }
+}
+
 /// Classifies the records of an ingest, file by file.
 pub(super) struct Classifier {
     policy: Policy,
@@ -67,9 +110,9 @@ pub(super) struct Classifier {
     targets: Vec<Target>,
     /// Whether a target has cutoffs of its own.
     joint: bool,
-    /// The slots of each UTC day, and of which the last record was.
-    days: BTreeMap<i64, Box<[Slot]>>,
-    day: (i64, Box<[Slot]>),
+    /// What each slot has, without what the records in a row of one UTC day brought: that is in `day`.
+    slots: BTreeMap<i64, Slot>,
+    day: Day,
     lateness: BTreeMap<i64, i64>,
     queue: Vec<QueueRow>,
     file: FileCounts,
@@ -85,8 +128,8 @@ impl Classifier {
             own,
             joint: targets.iter().any(|t| !t.others.is_empty()),
             targets,
-            days: BTreeMap::new(),
-            day: (i64::MIN, Box::new([])),
+            slots: BTreeMap::new(),
+            day: Day::default(),
             lateness: BTreeMap::new(),
             queue: Vec::new(),
             file: FileCounts::default(),
@@ -124,16 +167,16 @@ impl Classifier {
         }
     }
 
-    /// Returns the slot of `at`: most often one of the day of the record before.
-    fn slot(&mut self, at: EventTime) -> &mut Slot {
+    /// Returns where the record at `at` is counted: most often in the day of the record before.
+    fn slot(&mut self, at: EventTime) -> &mut Counted {
         let day = at.0.div_euclid(DAY_US);
-        if self.day.0 != day {
-            let slot = |i| Slot { start: EventTime(day * DAY_US + i * SLOT_US), snapshot: SnapshotId(0), records: 0, late: 0, future: 0 };
-            let next = self.days.remove(&day).unwrap_or_else(|| (0..DAY_US / SLOT_US).map(slot).collect());
-            let (last, slots) = std::mem::replace(&mut self.day, (day, next));
-            self.days.insert(last, slots);
+        if self.day.day != day {
+            self.day.settle(&mut self.slots);
+            self.day.day = day;
         }
-        &mut self.day.1[(at.0.rem_euclid(DAY_US) / SLOT_US) as usize]
+        let i = (at.0.rem_euclid(DAY_US) / SLOT_US) as usize;
+        self.day.touched |= 1 << i;
+        &mut self.day.slots[i]
     }
 
     /// Queues a late record, and returns its tier: the one of its source, or the worst one that it has in a dataset of several sources.
@@ -206,8 +249,8 @@ impl Classifier {
     }
 
     pub(super) fn finish(mut self) -> Classified {
-        self.days.insert(self.day.0, self.day.1);
-        let slots = self.days.into_values().flatten().filter(|slot| slot.records > 0).collect();
+        self.day.settle(&mut self.slots);
+        let slots = self.slots.into_values().collect();
         let joint = self.targets.into_iter().filter(|t| !t.others.is_empty()).collect();
         Classified { slots, queue: self.queue, lateness: self.lateness, joint }
     }

@@ -7,7 +7,7 @@ use super::{
     land::{Buffer, RawShape},
 };
 use crate::{
-    catalog::{IdEntry, IdPiece, id_hash, id_slot},
+    catalog::{IdEntry, id_hash, id_slot},
     config::Source,
     datafile::Written,
     decode::{self, Chunk, DecodeError, Summary},
@@ -27,7 +27,7 @@ use std::{
 /// What a file gives, one after the other.
 pub(super) enum Piece {
     /// Some of its records, and their ids if they are asked for.
-    Chunk(Box<Chunk>, Option<IdPiece>),
+    Chunk(Box<Chunk>, Vec<IdEntry>),
     /// It ended.
     End(Box<Summary>),
 }
@@ -108,7 +108,7 @@ type Sender = mpsc::SyncSender<Result<Piece, IngestError>>;
 /// Decodes one file; fails if nobody takes its pieces.
 fn decode_one(job: &Job, file: &Path, sender: &Sender) -> Result<(), Stop> {
     let decoded = decode::decode::<Stop>(job.source, file, &decode::Options::default(), &mut |chunk| {
-        let ids = job.ids.then(|| ids_of(&chunk));
+        let ids = if job.ids { ids_of(&chunk) } else { Vec::new() };
         sender.send(Ok(Piece::Chunk(Box::new(chunk), ids))).map_err(|_| Stop::Asked)
     });
     let last = match decoded {
@@ -119,10 +119,9 @@ fn decode_one(job: &Job, file: &Path, sender: &Sender) -> Result<(), Stop> {
     sender.send(last).map_err(|_| Stop::Asked)
 }
 
-fn ids_of(chunk: &Chunk) -> IdPiece {
+fn ids_of(chunk: &Chunk) -> Vec<IdEntry> {
     let ids = chunk.record_ids.iter().flatten().zip(&chunk.event_times);
-    let entries: Vec<IdEntry> = ids.map(|(id, at)| (id_hash(id), id_slot(*at))).collect();
-    IdPiece::new(&entries)
+    ids.map(|(id, at)| (id_hash(id), id_slot(*at))).collect()
 }
 
 /// Returns files with the numbers of their buffers.

@@ -254,7 +254,7 @@ impl<'r> RejectWriter<'r> {
         }
         let batch = RecordBatch::try_new(self.table.arrow(), columns)?;
         if self.writer.is_none() {
-            self.writer = Some(Writer::create(self.store, self.path.clone(), &self.table)?);
+            self.writer = Some(Writer::create_open_ended(self.store, self.path.clone(), &self.table)?);
         }
         if let Some(writer) = &mut self.writer {
             writer.write(&batch)?;

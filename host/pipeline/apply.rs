@@ -37,7 +37,7 @@ impl Workshop {
         self.refuse_recut(&dataset)?;
         let asked = self.plan_request(request, &dataset)?;
         let extent = Extent::of(&asked, dataset.calendar());
-        let mark = self.catalog.mark()?;
+        let mark = self.catalog.read(|v| v.mark())?;
         let (facts, base) = self.facts_of(&dataset, row.digest, request.snapshot, extent)?;
         let plan = plan(&facts, &asked)?;
         let now = self.options.clock.now();

@@ -96,7 +96,7 @@ impl Workshop {
                 moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
             }
         }
-        let kept = self.read.take().filter(|kept| kept.is_of(dataset, extent)).filter(|kept| self.catalog.mark().is_ok_and(|mark| mark == kept.mark));
+        let kept = self.read.take().filter(|kept| kept.is_of(dataset, extent));
         let (mut facts, latest) = self.catalog.read(|v| {
             let latest = v.latest()?;
             let input_snapshot = at.unwrap_or(latest);
@@ -114,7 +114,8 @@ impl Workshop {
             }
             let inputs = v.input_states(&sources, now)?;
             let stand = Stand::of_all(&inputs, if sources.len() > 1 { v.joint(&dataset.name)? } else { None });
-            let (published, slots, queue) = match kept.filter(|kept| kept.input_snapshot == input_snapshot) {
+            let mark = v.mark()?;
+            let (published, slots, queue) = match kept.filter(|kept| (kept.input_snapshot, kept.mark) == (input_snapshot, mark)) {
                 Some(Read { published, slots, queue, .. }) => (published, slots, queue),
                 None => rows(&v, dataset, input_snapshot, extent)?,
             };
@@ -144,6 +145,10 @@ impl Workshop {
 
     /// Keeps what was read for a plan, for the run that carries it out at once; `mark` is how the catalog was before it was read.
     pub(super) fn keep_read(&mut self, mark: (i64, u64), dataset: &Dataset, extent: Extent, facts: Facts) {
+        // A run asks for the window that it computes; a plan of any other extent is not what it would read.
+        if !matches!(extent, Extent::Inside(_)) {
+            return;
+        }
         let Facts { input_snapshot, published, slots, queue, .. } = facts;
         let (dataset, inputs) = (dataset.name.clone(), dataset.inputs.clone());
         self.read = Some(Read { dataset, inputs, extent, input_snapshot, mark, published, slots, queue });

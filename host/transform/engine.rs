@@ -15,17 +15,27 @@ use crate::{
 };
 use arrow::datatypes::{Schema, SchemaRef};
 use contract::restitch::transform::types as wit;
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    path::PathBuf,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 use wasmtime::{
     Enabled, InstanceAllocationStrategy, PoolingAllocationConfig,
     component::{Component, Linker, types::ComponentItem},
 };
 
-/// Instances that an engine can have at once, on a machine of few cores: for more, each core has two.
-const INSTANCES_MIN: usize = 64;
+/// Threads that may run instances at once, on a machine of few cores.
+const WORKERS_MIN: usize = 32;
 
-/// Memory of an ended instance that stays with the process, cleared, for the next one.
+/// Instances that a pool has for each of them: a search for a record that a transform refuses has two at once. And memories, of which a component may
+/// have more than one.
+const INSTANCES_EACH: usize = 4;
+
+/// Memory of an ended instance that stays with the process, cleared, for the next one; and where the system cannot tell which of it was touched, so that all
+/// of it is cleared each time.
 const KEPT_BYTES: usize = 4 << 20;
+const KEPT_BYTES_BLIND: usize = 256 << 10;
 
 /// How often the epoch advances: the grain of `limits.time`.
 pub(super) const TICK: Duration = Duration::from_millis(10);
@@ -92,7 +102,7 @@ impl Engine {
         let set_up = |e: wasmtime::Error| TransformError::Engine { reason: format!("{e:#}") };
         let mut config = configuration(cache)?;
         config.consume_fuel(metered).allocation_strategy(pool());
-        // A machine whose addresses are too few for a pool makes each instance's memory anew: slower, with the same results.
+        // Where addresses are too few for a pool, each instance's memory is made anew.
         let inner =
             wasmtime::Engine::new(&config).or_else(|_| wasmtime::Engine::new(config.allocation_strategy(InstanceAllocationStrategy::OnDemand)));
         let inner = inner.map_err(set_up)?;
@@ -111,9 +121,10 @@ impl Engine {
         Ok(Engine { inner, linker: Arc::new(linker), metered })
     }
 
-    /// Returns how many instances may be at work at once.
-    pub fn instances_max() -> usize {
-        std::thread::available_parallelism().map_or(0, |n| 2 * n.get()).max(INSTANCES_MIN)
+    /// Returns how many threads may run instances at once.
+    pub fn workers_max() -> usize {
+        static MAX: LazyLock<usize> = LazyLock::new(|| std::thread::available_parallelism().map_or(0, |n| n.get()).max(WORKERS_MIN));
+        *MAX
     }
 
     /// Returns the engine's version and the hash of all of its configuration that can show in a result.
@@ -250,13 +261,13 @@ fn configuration(cache: Cache) -> Result<wasmtime::Config, TransformError> {
 /// Returns room for instances that is used again and again: memory that the system has to map, clear and take back for each partition costs more than a small one's rows.
 /// Sizes are addresses, not memory; what an instance may use is its limits' business.
 fn pool() -> PoolingAllocationConfig {
-    let instances = Engine::instances_max() as u32;
+    let instances = (Engine::workers_max() * INSTANCES_EACH) as u32;
+    let kept = if PoolingAllocationConfig::is_pagemap_scan_available() { KEPT_BYTES } else { KEPT_BYTES_BLIND };
     let parts = sandbox::PARTS_MAX as u32;
     let mut pool = PoolingAllocationConfig::new();
     pool.total_component_instances(instances)
         .total_core_instances(instances * parts)
-        // One component in many has more than one memory, and a handful of tables.
-        .total_memories(instances * 2)
+        .total_memories(instances)
         .total_tables(instances * 8)
         .max_core_instances_per_component(parts)
         .max_memories_per_component(parts)
@@ -265,9 +276,9 @@ fn pool() -> PoolingAllocationConfig {
         .max_tables_per_module(parts)
         .max_core_instance_size(64 << 20)
         .max_component_instance_size(64 << 20)
-        .table_elements(1 << 20)
-        .linear_memory_keep_resident(KEPT_BYTES)
-        .table_keep_resident(KEPT_BYTES)
+        .table_elements(sandbox::TABLE_ELEMENTS_MAX)
+        .linear_memory_keep_resident(kept)
+        .table_keep_resident(kept)
         // Only what was touched is cleared, where the system can tell.
         .pagemap_scan(Enabled::Auto);
     pool

@@ -17,7 +17,7 @@ use std::{
     collections::VecDeque,
     time::{Duration, Instant},
 };
-use wasmtime::{Error, Store, StoreContextMut, Trap, WasmBacktrace, component::Linker, component::WasmStr};
+use wasmtime::{Error, PoolConcurrencyLimitError, Store, StoreContextMut, Trap, WasmBacktrace, component::Linker, component::WasmStr};
 
 /// The interface that holds nothing but types.
 pub(super) const TYPES: &str = "restitch:transform/types@1.0.0";
@@ -36,6 +36,8 @@ const LINE_BYTES_EXTRA: u64 = 16;
 const LOG_TAIL: usize = 10;
 /// Memories, tables and core instances of one component: Python and Go guests need a handful.
 pub(super) const PARTS_MAX: usize = 64;
+/// Entries of a table, wherever it lies.
+pub(super) const TABLE_ELEMENTS_MAX: usize = 1 << 20;
 
 /// How much a log line matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -123,7 +125,7 @@ impl MemoryBudget {
 struct OverBudget;
 
 #[derive(Debug, thiserror::Error)]
-#[error("its memory cannot grow: the machine has no more, or the component's own maximum is reached")]
+#[error("its memory or a table cannot grow: the machine has no more, the component's own maximum is reached, or a table has a million entries")]
 struct CannotGrow;
 
 impl wasmtime::ResourceLimiter for MemoryBudget {
@@ -135,10 +137,10 @@ impl wasmtime::ResourceLimiter for MemoryBudget {
         Err(Error::new(CannotGrow))
     }
     fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        if desired > TABLE_ELEMENTS_MAX {
+            return Err(Error::new(CannotGrow));
+        }
         self.grow((desired - current).saturating_mul(size_of::<usize>()))
-    }
-    fn table_grow_failed(&mut self, _: Error) -> wasmtime::Result<()> {
-        Err(Error::new(CannotGrow))
     }
     fn instances(&self) -> usize {
         PARTS_MAX
@@ -228,6 +230,10 @@ fn ticks(time: Duration) -> u64 {
 
 /// Says in our words why guest code ended.
 fn explain(error: &Error, store: &mut Store<State>, limits: &Limits, output_left: u64) -> TransformError {
+    // No fault of the transform: it must not be blamed on a record.
+    if error.downcast_ref::<PoolConcurrencyLimitError>().is_some() {
+        return TransformError::Engine { reason: format!("{error}; fewer --workers need less") };
+    }
     let trap = error.downcast_ref::<Trap>();
     let backtrace = error.downcast_ref::<WasmBacktrace>();
     if error.downcast_ref::<OverBudget>().is_some() {
