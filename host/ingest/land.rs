@@ -13,8 +13,8 @@ use crate::{
 };
 use arrow::{
     array::{
-        Array, ArrayRef, BinaryArray, DictionaryArray, Int32Array, Int64Array, MutableArrayData, RecordBatch, StringArray, TimestampMicrosecondArray,
-        make_array, new_null_array,
+        Array, ArrayRef, AsArray, BinaryArray, Capacities, DictionaryArray, Int32Array, Int64Array, MutableArrayData, RecordBatch, StringArray,
+        TimestampMicrosecondArray, make_array, new_null_array,
     },
     compute::interleave,
     error::ArrowError,
@@ -136,12 +136,26 @@ fn copied(arrays: &[&dyn Array], runs: &[Run]) -> Result<ArrayRef, ArrowError> {
     used.dedup();
     let data: Vec<_> = used.iter().map(|p| arrays[*p].to_data()).collect();
     let rows = runs.iter().map(|(.., count)| count).sum();
-    let mut out = MutableArrayData::new(data.iter().collect(), false, rows);
+    let room = match bytes_of(arrays, runs) {
+        Some(bytes) => Capacities::Binary(rows, Some(bytes)),
+        None => Capacities::Array(rows),
+    };
+    let mut out = MutableArrayData::with_capacities(data.iter().collect(), false, room);
     for (p, row, count) in runs {
         let at = used.partition_point(|other| other < p);
         out.try_extend(at, *row, row + count)?;
     }
     Ok(make_array(out.freeze()))
+}
+
+/// The bytes of the values of runs, if they are texts or bytes.
+fn bytes_of(arrays: &[&dyn Array], runs: &[Run]) -> Option<usize> {
+    let bytes = |(p, first, count): &Run| {
+        let (texts, bytes) = (arrays[*p].as_string_opt::<i32>(), arrays[*p].as_binary_opt::<i32>());
+        let offsets = texts.map(|a| a.value_offsets()).or(bytes.map(|a| a.value_offsets()))?;
+        Some((offsets[first + count] - offsets[*first]) as usize)
+    };
+    runs.iter().map(bytes).sum()
 }
 
 /// Records that were decoded together and are all of one file.
