@@ -26,7 +26,7 @@ const FILE_ROWS: usize = 1 << 19;
 /// … or so many bytes.
 const FILE_BYTES: usize = 64 << 20;
 /// Rows per written batch.
-const WRITE_ROWS: usize = 8192;
+const WRITE_ROWS: usize = 16_384;
 
 /// The columns of a raw table, and what each is made of.
 pub(super) struct RawShape {
