@@ -468,10 +468,6 @@ impl IdsSoFar {
     const PIECE: usize = 8_192;
 
     fn add(&mut self, ids: &[IdEntry]) {
-        if ids.len() >= IdsSoFar::PIECE {
-            self.pieces.push(IdPiece::new(ids));
-            return;
-        }
         self.few.extend_from_slice(ids);
         if self.few.len() >= IdsSoFar::PIECE {
             self.pieces.push(IdPiece::new(&std::mem::take(&mut self.few)));

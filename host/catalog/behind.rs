@@ -1,4 +1,4 @@
-//! What published partitions were computed without: the slots and the rows of the repair queue that are newer than they are.
+//! Slots of all time or of a window, and what published partitions were computed without: the slots and the rows of the repair queue that are newer.
 //! Never decides that a partition is behind: planning does, and finds the same in these rows as in all of them.
 //! Reads stand on [`View`].
 
@@ -15,6 +15,14 @@ struct Hull {
 }
 
 impl View<'_> {
+    /// Returns the slots of `sources` up to the snapshot `at`, in order of time.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn slots(&self, sources: &[String], at: SnapshotId) -> Result<Vec<Slot>, CatalogError> {
+        self.slots_of(sources, at, |_| Ok(vec![(i64::MIN, i64::MAX)]))
+    }
+
     /// Returns the slots of `sources` that begin or end inside `window`, up to the snapshot `at`, in order of time.
     ///
     /// # Errors
@@ -81,19 +89,16 @@ impl View<'_> {
         at: SnapshotId,
         spans: impl Fn(&str) -> Result<Vec<(i64, i64)>, CatalogError>,
     ) -> Result<Vec<Slot>, CatalogError> {
-        let sql = "SELECT slot_us, snapshot_id, records, late, future FROM restitch_slot WHERE source = ?1 AND slot_us > ?2 AND slot_us < ?3 AND snapshot_id <= ?4
-                   ORDER BY slot_us, snapshot_id";
-        let mut statement = self.connection.prepare_cached(sql)?;
+        let some = "FROM restitch_slot WHERE source = ?1 AND slot_us > ?2 AND slot_us < ?3 AND snapshot_id <= ?4";
+        let sql = format!("SELECT slot_us, snapshot_id, records, late, future {some} ORDER BY slot_us, snapshot_id");
+        let mut statement = self.connection.prepare_cached(&sql)?;
         let mut slots = Vec::new();
         for source in sources {
             // A slot that a border cuts counts on both sides, and is read once.
             let mut read = i64::MIN;
             let spans = spans(source)?;
-            // One span may hold a million: a vector that grows would for a while be there twice.
             if let [(from, to)] = spans.as_slice() {
-                let count = "SELECT count(*) FROM restitch_slot WHERE source = ?1 AND slot_us > ?2 AND slot_us < ?3 AND snapshot_id <= ?4";
-                let count: i64 = self.connection.query_row(count, params![source, from.saturating_sub(SLOT_US), to, at.0], |r| r.get(0))?;
-                slots.reserve_exact(count as usize);
+                slots.reserve_exact(self.count(some, params![source, from.saturating_sub(SLOT_US), to, at.0])?);
             }
             for (from, to) in spans {
                 let rows = statement.query_map(params![source, from.saturating_sub(SLOT_US).max(read), to, at.0], super::state::slot)?;

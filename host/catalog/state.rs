@@ -9,7 +9,7 @@ use crate::{
     time::{EventTime, IngestTime},
     window::Window,
 };
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, ToSql, params};
 use std::collections::HashMap;
 
 /// A transform in the warehouse.
@@ -302,27 +302,6 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// Returns the slots of `sources` up to the snapshot `at`, in order of time.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn slots(&self, sources: &[String], at: SnapshotId) -> Result<Vec<Slot>, CatalogError> {
-        let sql = "SELECT slot_us, snapshot_id, records, late, future FROM restitch_slot WHERE source = ?1 AND snapshot_id <= ?2 ORDER BY slot_us, snapshot_id";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let mut slots = Vec::new();
-        for source in sources {
-            let count = "SELECT count(*) FROM restitch_slot WHERE source = ?1 AND snapshot_id <= ?2";
-            slots.reserve_exact(self.connection.query_row(count, params![source, at.0], |r| r.get::<_, i64>(0))? as usize);
-            for row in statement.query_map(params![source, at.0], slot)? {
-                slots.push(row?);
-            }
-        }
-        if sources.len() > 1 {
-            slots.sort_by_key(|s| (s.start, s.snapshot));
-        }
-        Ok(slots)
-    }
-
     /// Returns a mark that is another one after anybody wrote the catalog: another connection, or this one.
     ///
     /// # Errors
@@ -364,17 +343,20 @@ impl View<'_> {
     /// The catalog cannot be read.
     pub fn published(&self, dataset: &str, span: Option<Window>) -> Result<Vec<PublishedRow>, CatalogError> {
         let (from, to) = span.map_or((i64::MIN, i64::MAX), |w| (w.start().0, w.end().0));
-        let sql =
-            format!("SELECT {PUBLISHED_COLUMNS} FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3 ORDER BY start_us");
-        // There may be a million: a vector that grows would for a while be there twice.
-        let count = "SELECT count(*) FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3";
-        let count: i64 = self.connection.prepare_cached(count)?.query_row(params![dataset, from, to], |r| r.get(0))?;
-        let mut rows = Vec::with_capacity(count as usize);
-        let mut statement = self.connection.prepare_cached(&sql)?;
+        let some = "FROM restitch_partition WHERE dataset = ?1 AND start_us >= ?2 AND start_us < ?3";
+        let mut rows = Vec::with_capacity(self.count(some, params![dataset, from, to])?);
+        let mut statement = self.connection.prepare_cached(&format!("SELECT {PUBLISHED_COLUMNS} {some} ORDER BY start_us"))?;
         for row in statement.query_map(params![dataset, from, to], published_row)? {
             rows.push(row?);
         }
         Ok(rows)
+    }
+
+    /// Counts the rows of a query from its `FROM` on, before it is carried out: there may be a million, and a vector that grows would for a while be there
+    /// twice.
+    pub(super) fn count(&self, some: &str, params: &[&dyn ToSql]) -> Result<usize, CatalogError> {
+        let count: i64 = self.connection.prepare_cached(&format!("SELECT count(*) {some}"))?.query_row(params, |r| r.get(0))?;
+        Ok(count as usize)
     }
 
     /// Returns one published partition.

@@ -25,7 +25,7 @@ use parquet::{
 };
 use std::{
     io::Write,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 /// A file of row groups.
@@ -56,7 +56,7 @@ impl<W: Write + Send> Groups<W> {
         let parquet = ArrowSchemaConverter::new().convert(&schema)?;
         let rows_max = properties.max_row_group_row_count().unwrap_or(usize::MAX);
         let file = SerializedFileWriter::new(out, parquet.root_schema_ptr(), Arc::new(properties))?;
-        let pages = (0..twins.len()).map(|i| twins.contains(&Some(i)).then(Arc::default)).collect();
+        let pages = (0..twins.len()).map(|i| twins.contains(&Some(i)).then(Kept::default)).collect();
         let pages = Arc::new(Pages(pages));
         let factory = ArrowRowGroupWriterFactory::new(&file, schema.clone()).with_page_store_factory(pages.clone());
         Ok(Groups { file, factory, schema, rows_max, twins, pages, open: None })
@@ -161,42 +161,46 @@ fn renamed(mut close: ColumnCloseResult, column: &ColumnDescPtr) -> Result<Colum
 
 /// The pages of the columns that are written again, as they were written.
 #[derive(Debug)]
-struct Pages(Vec<Option<Arc<Mutex<Vec<Bytes>>>>>);
+struct Pages(Vec<Option<Kept>>);
 
 impl Pages {
     fn of(&self, column: usize) -> Option<Bytes> {
-        let pages = self.0[column].as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(pages.concat().into())
+        Some(self.0[column].as_ref()?.lock().concat().into())
     }
 
     fn clear(&self) {
-        self.0.iter().flatten().for_each(|pages| pages.lock().unwrap_or_else(PoisonError::into_inner).clear());
+        self.0.iter().flatten().for_each(|kept| kept.lock().clear());
     }
 }
 
 impl PageStoreFactory for Pages {
     fn create(&self, args: &PageStoreArgs<'_>) -> Result<Box<dyn PageStore>, ParquetError> {
-        let own = InMemoryPageStore::default();
         Ok(match &self.0[args.column_index()] {
-            None => Box::new(own),
-            Some(pages) => Box::new(Noting { own, pages: pages.clone() }),
+            None => Box::new(InMemoryPageStore::default()),
+            Some(kept) => Box::new(kept.clone()),
         })
     }
 }
 
-/// Keeps pages, and notes them.
-struct Noting {
-    own: InMemoryPageStore,
-    pages: Arc<Mutex<Vec<Bytes>>>,
+/// Pages that stay when they are taken, until the row group ends.
+#[derive(Clone, Debug, Default)]
+struct Kept(Arc<Mutex<Vec<Bytes>>>);
+
+impl Kept {
+    fn lock(&self) -> MutexGuard<'_, Vec<Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-impl PageStore for Noting {
+impl PageStore for Kept {
     fn put(&mut self, page: Bytes) -> Result<PageKey, ParquetError> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner).push(page.clone());
-        self.own.put(page)
+        let mut pages = self.lock();
+        pages.push(page);
+        Ok(PageKey::new(pages.len() as u64 - 1))
     }
 
     fn take(&mut self, key: PageKey) -> Result<Bytes, ParquetError> {
-        self.own.take(key)
+        let page = self.lock().get(key.get() as usize).cloned();
+        page.ok_or_else(|| ParquetError::General("BUG: a page that was never put".into()))
     }
 }

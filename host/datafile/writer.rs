@@ -259,17 +259,22 @@ impl Shape {
             (0..i).find(|j| coding[i] != Coding::Usual && coding[i] == coding[*j] && same(j))
         };
         let twins: Vec<Option<usize>> = (0..columns.len()).map(twin).collect();
-        // What tells nulls stands in the pages: so both have it or none.
-        let mut fields: Vec<FieldRef> = schema.fields().iter().cloned().collect();
-        let root = |i: usize| twins[i].unwrap_or(i);
-        let nullable: Vec<bool> = (0..fields.len()).map(|i| (0..fields.len()).any(|j| root(j) == root(i) && fields[j].is_nullable())).collect();
-        for (field, nullable) in fields.iter_mut().zip(nullable).filter(|(field, nullable)| field.is_nullable() != *nullable) {
-            *field = Arc::new(field.as_ref().clone().with_nullable(nullable));
-        }
-        let schema = Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()));
+        let schema = with_nulls_alike(schema, &twins);
         let tiny = whole && first.is_some_and(|batch| batch.num_rows() < TINY_ROWS && batch.get_array_memory_size() < TINY_BYTES);
         Shape { properties: properties(columns, &coding, array, tiny, &schema), twins, schema }
     }
+}
+
+/// Returns the schema with columns that are the same nullable if one of them is: what tells nulls stands in their pages.
+fn with_nulls_alike(schema: &SchemaRef, twins: &[Option<usize>]) -> SchemaRef {
+    if twins.iter().all(Option::is_none) {
+        return schema.clone();
+    }
+    let fields = schema.fields();
+    let root = |i: usize| twins[i].unwrap_or(i);
+    let nullable = |i: usize| (0..fields.len()).any(|j| root(j) == root(i) && fields[j].is_nullable());
+    let alike = fields.iter().enumerate().map(|(i, field)| field.as_ref().clone().with_nullable(nullable(i)));
+    Arc::new(Schema::new_with_metadata(alike.collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
 /// Returns how a file of these columns is written.

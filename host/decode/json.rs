@@ -369,7 +369,7 @@ impl<'de> Visitor<'de> for Known<'_> {
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         for (key, taker) in self.keys.iter().zip(self.takers) {
-            if map.next_key_seed(IsKey(key))? != Some(true) {
+            if map.next_key::<Key>()?.is_none_or(|found| found.0 != *key) {
                 return Err(unusual());
             }
             match taker.map(|i| &mut self.columns[i]) {
@@ -394,25 +394,6 @@ fn is_text(column: &super::Column) -> bool {
 /// Says nothing: the line is looked at again.
 fn unusual<E: serde::de::Error>() -> E {
     E::custom("")
-}
-
-struct IsKey<'k>(&'k str);
-
-impl<'de> DeserializeSeed<'de> for IsKey<'_> {
-    type Value = bool;
-    fn deserialize<D: serde::Deserializer<'de>>(self, d: D) -> Result<bool, D::Error> {
-        d.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for IsKey<'_> {
-    type Value = bool;
-    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("a key")
-    }
-    fn visit_str<E: serde::de::Error>(self, key: &str) -> Result<bool, E> {
-        Ok(key == self.0)
-    }
 }
 
 /// Puts a text, or a null, into a column. Anything else is unusual there.

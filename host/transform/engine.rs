@@ -32,6 +32,9 @@ const WORKERS_MIN: usize = 32;
 /// have more than one.
 const INSTANCES_EACH: usize = 4;
 
+/// Tables that a pool has for each instance: Python and Go guests need a handful.
+const TABLES_EACH: u32 = 8;
+
 /// Memory of an ended instance that stays with the process, cleared, for the next one; and where the system cannot tell which of it was touched, so that all
 /// of it is cleared each time.
 const KEPT_BYTES: usize = 4 << 20;
@@ -268,10 +271,7 @@ fn pool() -> PoolingAllocationConfig {
     pool.total_component_instances(instances)
         .total_core_instances(instances * parts)
         .total_memories(instances)
-        .total_tables(instances * 8)
-        .max_core_instances_per_component(parts)
-        .max_memories_per_component(parts)
-        .max_tables_per_component(parts)
+        .total_tables(instances * TABLES_EACH)
         .max_memories_per_module(parts)
         .max_tables_per_module(parts)
         .max_core_instance_size(64 << 20)
