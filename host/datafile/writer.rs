@@ -21,7 +21,7 @@ use parquet::{
     errors::ParquetError,
     file::{
         metadata::{KeyValue, ParquetMetaData},
-        properties::{EnabledStatistics, WriterProperties},
+        properties::{EnabledStatistics, WriterProperties, WriterVersion},
     },
     schema::types::ColumnPath,
 };
@@ -288,6 +288,9 @@ fn properties<'a>(
     let level = ZstdLevel::try_new(1).unwrap_or_default();
     let mut properties = WriterProperties::builder()
         .set_compression(if tiny { Compression::UNCOMPRESSED } else { Compression::ZSTD(level) })
+        // Pages of the second version are compressed from where they are encoded. Their encodings are those that every reader has, unless asked for.
+        .set_writer_version(WriterVersion::PARQUET_2_0)
+        .set_encoding(Encoding::PLAIN)
         .set_key_value_metadata(Some(vec![arrow_schema(schema)]))
         .set_max_row_group_row_count(Some(ROW_GROUP_ROWS))
         .set_data_page_row_count_limit(PAGE_ROWS)

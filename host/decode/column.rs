@@ -66,7 +66,9 @@ impl Strings {
     }
 
     fn take(&mut self) -> (OffsetBuffer<i32>, Buffer) {
-        let room = Strings { data: Vec::with_capacity(self.data.len()), ends: Vec::with_capacity(self.ends.len()) };
+        // The next chunk is about as long: with a little more room it need not move when it is a few bytes longer.
+        let bytes = self.data.len();
+        let room = Strings { data: Vec::with_capacity(bytes + bytes / 16), ends: Vec::with_capacity(self.ends.len()) };
         let full = std::mem::replace(self, room);
         self.ends.push(0);
         (OffsetBuffer::new(ScalarBuffer::from(full.ends)), Buffer::from_vec(full.data))
