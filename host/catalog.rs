@@ -10,6 +10,7 @@ mod ids;
 mod lateness;
 mod retention;
 mod schema;
+mod slots;
 mod state;
 mod sums;
 mod upstream;

@@ -5,7 +5,7 @@
 use crate::{
     catalog::{Catalog, CatalogError, RecordedFile, TransformRow},
     id::{Digest, RunId},
-    store::{Store, StoreError, each, staging},
+    store::{Store, StoreError, each, owner_of, staged_list, staging},
 };
 use std::collections::HashSet;
 
@@ -94,8 +94,10 @@ pub fn examine(store: &Store, catalog: &mut Catalog, quick: bool, workers: usize
     }
     report.files = (files.len() as u64, files.iter().map(|f| f.bytes).sum());
     report.bad = damaged(store, &files, quick, workers);
-    let pending: Vec<String> = catalog.read(|v| v.pending_runs())?.into_iter().map(|run| staging(&run.to_string()) + "/").collect();
-    report.bad.retain(|b| !b.path.starts_with("staging/") || pending.iter().any(|folder| b.path.starts_with(folder)));
+    let pending: HashSet<String> = catalog.read(|v| v.pending_runs())?.into_iter().map(|run| run.to_string()).collect();
+    // Who publishes a run has moved its files, and is about to say so, or to move them back.
+    let at_work = |owner: &str| store.exists(&staging(owner)) && matches!(store.claim(owner), Ok(None));
+    report.bad.retain(|b| !b.path.starts_with("staging/") || (pending.contains(owner_of(&b.path)) && !at_work(owner_of(&b.path))));
     // Last, so that what was added meanwhile is known by now.
     let there = store.files_under("data")?;
     let known: HashSet<String> = catalog.read(|v| {
@@ -134,7 +136,7 @@ fn component(t: &TransformRow) -> RecordedFile {
 /// The files of a run that waits.
 fn staged(store: &Store, run: RunId) -> Result<Vec<RecordedFile>, String> {
     let lost = |e: &dyn std::fmt::Display| format!("what {run} staged is lost ({e}); discard it");
-    let bytes = store.read(&format!("{}/staged.json", staging(&run.to_string()))).map_err(|e| lost(&e.source))?;
+    let bytes = store.read(&staged_list(&run.to_string())).map_err(|e| lost(&e.source))?;
     let staged: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| lost(&e))?;
     let file = |f: &serde_json::Value| {
         let digest = f["digest"].as_str()?.parse().ok()?;

@@ -659,7 +659,7 @@ fn add<'n>(
     names: &mut impl Iterator<Item = &'n String>,
 ) -> Result<(), IngestError> {
     let table = widened(commit, name, fields, planned)?;
-    let files: Vec<_> = written.iter().zip(names).map(|(w, name)| crate::catalog::NewFile { path: name.clone(), ..w.file.clone() }).collect();
+    let files: Vec<_> = written.iter().zip(names).map(|(w, name)| (name.as_str(), &w.file)).collect();
     commit.add_files(&table, &files)?;
     Ok(())
 }

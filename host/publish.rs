@@ -9,9 +9,9 @@ use crate::{
     manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Status, UpstreamRecord, checksum_of},
     recover,
     schema::{Field, PARTITION},
-    store::{Claim, Store, StoreError, spread, staging},
+    store::{Claim, Store, StoreError, file_name, spread, staged_files, staging},
     time::{EventTime, IngestTime},
-    window::{Window, path_segment},
+    window::Window,
 };
 use std::collections::{HashMap, HashSet, hash_map::Entry};
 
@@ -152,10 +152,10 @@ pub struct Ready<'r> {
 /// # After a crash
 /// As for [`publish`].
 pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready], now: IngestTime) -> Result<(), PublishError> {
-    let mut placed: Vec<Vec<NewFile>> = Vec::new();
+    let mut placed: Vec<Vec<String>> = Vec::new();
     for i in 0..runs.len() {
         match place(store, catalog, &mut runs[i]) {
-            Ok(files) => placed.push(files),
+            Ok(paths) => placed.push(paths),
             Err(e) => {
                 runs[..i].iter().for_each(|r| drop(recover::withdraw(store, catalog, &r.manifest.run.to_string())));
                 return Err(e);
@@ -165,62 +165,81 @@ pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready]
     let author = runs.first().map_or(String::new(), |r| r.manifest.operator.clone());
     let said = |r: &Ready| format!("{} {} of {}", r.manifest.kind.name(), r.manifest.run, r.manifest.recipe.dataset);
     let message = runs.iter().map(said).collect::<Vec<_>>().join("; ");
-    let mut published: Vec<Manifest> = runs.iter().map(|r| r.manifest.clone()).collect();
+    let before: Vec<_> = runs.iter().map(|r| (r.manifest.status, r.manifest.published_snapshot, r.manifest.others)).collect();
     let committed = catalog.commit(now, &author, &message, |commit| {
-        let tables = compared(commit, runs, &placed)?;
-        published.iter_mut().zip(&tables).zip(&placed).try_for_each(|((manifest, table), files)| swap(commit, manifest, table, files, now))
+        let tables = compared(commit, runs)?;
+        runs.iter_mut().zip(&tables).zip(&placed).try_for_each(|((run, table), paths)| {
+            let files: Vec<_> = paths.iter().map(String::as_str).zip(run.staged.iter().map(|w| &w.file)).collect();
+            swap(commit, run.manifest, table, &files)?;
+            Ok(commit.put_run(run.manifest, Some(now))?)
+        })
     });
-    match committed {
-        Ok(_) => {
-            for (run, published) in runs.iter_mut().zip(published) {
-                *run.manifest = published;
-                store.remove_dir(&staging(&run.manifest.run.to_string())).ok();
-            }
-            Ok(())
-        }
-        Err(e) => {
-            for run in runs.iter_mut() {
-                let owner = run.manifest.run.to_string();
-                // An error of the commit leaves its outcome open: look, then clean up.
-                match catalog.read(|v| v.run(run.manifest.run)) {
-                    Ok(Some(row)) if row.manifest.status == Status::Published => {
-                        (run.manifest.status, run.manifest.published_snapshot) = (Status::Published, row.manifest.published_snapshot);
-                        store.remove_dir(&staging(&owner)).ok();
-                    }
-                    _ => drop(recover::withdraw(store, catalog, &owner)),
+    if let Err(e) = committed {
+        for (run, (status, snapshot, others)) in runs.iter_mut().zip(before) {
+            let owner = run.manifest.run.to_string();
+            // An error of the commit leaves its outcome open: look, then clean up.
+            match catalog.read(|v| v.run(run.manifest.run)) {
+                Ok(Some(row)) if row.manifest.status == Status::Published => {
+                    (run.manifest.status, run.manifest.published_snapshot) = (Status::Published, row.manifest.published_snapshot);
+                }
+                _ => {
+                    (run.manifest.status, run.manifest.published_snapshot, run.manifest.others) = (status, snapshot, others);
+                    recover::withdraw(store, catalog, &owner).ok();
                 }
             }
-            if runs.iter().all(|r| r.manifest.status == Status::Published) { Ok(()) } else { Err(e) }
+        }
+        if !runs.iter().all(|r| r.manifest.status == Status::Published) {
+            return Err(e);
         }
     }
+    runs.iter().for_each(|run| drop(store.remove_dir(&staging(&run.manifest.run.to_string()))));
+    Ok(())
 }
 
-/// Moves a run's files to where the catalog will say they are.
-fn place(store: &Store, catalog: &mut Catalog, run: &mut Ready) -> Result<Vec<NewFile>, PublishError> {
+/// Moves a run's files to where the catalog will say they are, and returns their paths in the table's folder: all of a run lie in one folder, which is moved, and made
+/// durable, at once.
+fn place(store: &Store, catalog: &mut Catalog, run: &mut Ready) -> Result<Vec<String>, PublishError> {
     let Ready { manifest, staged, .. } = run;
     let owner = manifest.run.to_string();
-    let folder = catalog.read(|v| Ok::<_, CatalogError>(format!("{}main/{}/", v.data_path(), manifest.recipe.dataset)))?;
-    let mut moves = Vec::new();
-    for (i, file) in staged.iter().enumerate() {
-        let partition = file.file.partition.clone().unwrap_or_default();
-        moves.push((file.path.clone(), place_of(&owner, &partition, i)));
+    let table = catalog.read(|v| Ok::<_, CatalogError>(format!("{}main/{}/", v.data_path(), manifest.recipe.dataset)))?;
+    if !staged.is_empty() {
+        let folder = format!("{table}{owner}/");
+        catalog.record(|r| r.put_intents(&owner, std::slice::from_ref(&folder)))?;
+        move_into_place(store, &owner, &folder, staged).inspect_err(|_| drop(recover::withdraw(store, catalog, &owner)))?;
     }
-    move_into_place(store, catalog, &owner, &folder, &moves)?;
-    record_files(manifest, staged, &moves, &folder);
-    Ok(staged.iter().zip(&moves).map(|(w, (_, path))| NewFile { path: path.clone(), ..w.file.clone() }).collect())
+    let paths: Vec<String> = staged.iter().map(|file| format!("{owner}/{}", name_of(file))).collect();
+    record_files(manifest, staged, &paths, &table);
+    Ok(paths)
 }
 
-/// Returns where a run's file lies in the folder of its table: all of a run in one folder, which is made and made durable once.
-fn place_of(owner: &str, partition: &str, number: usize) -> String {
-    format!("{owner}/{}-{owner}-{number}.parquet", path_segment(partition))
+/// Makes staged files durable, and moves them: the last step before the commit.
+fn move_into_place(store: &Store, owner: &str, folder: &str, staged: &[Written]) -> Result<(), StoreError> {
+    let from = staged_files(&staging(owner));
+    let paths: Vec<&str> = staged.iter().map(|file| file.path.as_str()).collect();
+    store.sync_files(&paths)?;
+    // What was staged of partitions that stay as they are is nobody's.
+    let names: HashSet<&str> = staged.iter().map(name_of).collect();
+    for name in store.list(&from)?.iter().filter(|name| !names.contains(name.as_str())) {
+        store.remove(&format!("{from}/{name}"))?;
+    }
+    let targets: Vec<String> = staged.iter().map(|file| format!("{folder}{}", name_of(file))).collect();
+    if !store.move_dir(&from, folder)? {
+        store.link(&paths.into_iter().zip(targets.iter().map(String::as_str)).collect::<Vec<_>>())?;
+    }
+    store.sync_entries(&targets[..1])
+}
+
+/// Returns how a staged file is called, which it keeps.
+fn name_of(file: &Written) -> &str {
+    file.path.rsplit('/').next().unwrap_or_default()
 }
 
 /// Compares each run with its base before any of them is swapped in, and returns the tables.
-fn compared(commit: &mut Commit, runs: &[Ready], placed: &[Vec<NewFile>]) -> Result<Vec<Table>, PublishError> {
+fn compared(commit: &mut Commit, runs: &[Ready]) -> Result<Vec<Table>, PublishError> {
     let (mut tables, mut conflicts): (Vec<Table>, Vec<(String, Vec<String>)>) = (Vec::new(), Vec::new());
-    for (run, files) in runs.iter().zip(placed) {
+    for run in runs {
         let table = target_table(commit, run.manifest, run.fields)?;
-        let same = compare_with_base(commit, run.manifest, &table).and_then(|()| compare_columns(run.manifest, &table, run.fields, files));
+        let same = compare_with_base(commit, run.manifest, &table).and_then(|()| compare_columns(run.manifest, &table, run.fields, run.staged));
         match same {
             Err(PublishError::Conflict { dataset, changes }) => conflicts.push((dataset, changes)),
             other => other?,
@@ -241,30 +260,12 @@ fn compared(commit: &mut Commit, runs: &[Ready], placed: &[Vec<NewFile>]) -> Res
     }
 }
 
-/// Writes down what is going to be linked, makes it durable, and links it: the last step before the commit.
-fn move_into_place(store: &Store, catalog: &mut Catalog, owner: &str, folder: &str, moves: &[(String, String)]) -> Result<(), PublishError> {
-    let targets: Vec<String> = moves.iter().map(|(_, to)| format!("{folder}{to}")).collect();
-    catalog.record(|r| r.put_intents(owner, &targets))?;
-    let moved = || {
-        let pairs: Vec<(&str, &str)> = moves.iter().map(|(from, _)| from.as_str()).zip(targets.iter().map(String::as_str)).collect();
-        store.sync_files(&pairs.iter().map(|(from, _)| *from).collect::<Vec<_>>())?;
-        // Linked, not moved: whatever happens, a staged run still has its files.
-        store.link(&pairs)?;
-        store.sync_entries(&targets)
-    };
-    moved().inspect_err(|_| {
-        recover::withdraw(store, catalog, owner).ok();
-    })?;
-    Ok(())
-}
-
-fn record_files(manifest: &mut Manifest, staged: &[Written], moves: &[(String, String)], folder: &str) {
+fn record_files(manifest: &mut Manifest, staged: &[Written], paths: &[String], folder: &str) {
     let places: HashMap<String, usize> = manifest.partitions.iter().enumerate().map(|(i, p)| (p.partition.clone(), i)).collect();
     manifest.partitions.iter_mut().filter(|p| !p.kept).for_each(|p| p.files.clear());
-    for (file, (_, to)) in staged.iter().zip(moves) {
-        if let Some(i) = places.get(file.file.partition.as_deref().unwrap_or_default()) {
-            let record =
-                FileRecord { path: format!("{folder}{to}"), rows: file.file.rows as u64, bytes: file.file.bytes as u64, digest: file.digest };
+    for (Written { file, digest, .. }, path) in staged.iter().zip(paths) {
+        if let Some(i) = places.get(file.partition.as_deref().unwrap_or_default()) {
+            let record = FileRecord { path: format!("{folder}{path}"), rows: file.rows as u64, bytes: file.bytes as u64, digest: *digest };
             manifest.partitions[*i].files.push(record);
         }
     }
@@ -331,17 +332,17 @@ pub fn moved(
 }
 
 /// Staged files carry column ids: they must be the table's, name by name, also if another run has just created it.
-fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], files: &[NewFile]) -> Result<(), PublishError> {
+fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], staged: &[Written]) -> Result<(), PublishError> {
     let same =
         |s: &ColumnStats, f: &Field| table.columns.iter().any(|c| c.id == s.column_id && c.field.name == f.name && c.field.data_type == s.data_type);
-    if files.iter().all(|file| file.stats.len() == fields.len() && file.stats.iter().zip(fields).all(|(s, f)| same(s, f))) {
+    if staged.iter().map(|w| &w.file).all(|file| file.stats.len() == fields.len() && file.stats.iter().zip(fields).all(|(s, f)| same(s, f))) {
         return Ok(());
     }
     Err(PublishError::Conflict { dataset: manifest.recipe.dataset.clone(), changes: vec!["its columns were altered".into()] })
 }
 
-/// The swap: old files end, new ones begin, and everything that goes with it.
-fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[NewFile], now: IngestTime) -> Result<(), PublishError> {
+/// The swap: old files end, new ones begin, and everything that goes with it but the run's own rows.
+fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&str, &NewFile)]) -> Result<(), PublishError> {
     let recipe = &manifest.recipe;
     let starts = || manifest.partitions.iter().map(|p| EventTime(p.start_us));
     let before = commit.view().sum_without(&recipe.dataset, starts(), commit.view().partition_sum(&recipe.dataset)?)?;
@@ -374,7 +375,6 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[Ne
     manifest.others = Some(OthersRecord { partitions: after.partitions as u64, checksum: after.checksum() });
     manifest.status = Status::Published;
     manifest.published_snapshot = Some(snapshot);
-    commit.put_run(manifest, Some(now))?;
     commit.clear_intents(&manifest.run.to_string())?;
     Ok(())
 }
@@ -424,21 +424,25 @@ pub fn rollback(
     let (table, priors) = catalog.read(|v| priors(&v, undone, before, force))?;
     let mut seen = HashSet::new();
     let read = priors.iter().flat_map(|p| &p.upstream).filter(|u| seen.insert((&u.dataset, &u.partition, u.run))).cloned().collect();
-    let (mut manifest, claim) = new_run(catalog, priors.iter().map(|p| p.record.clone()).collect(), read)?;
+    // Files are its own when they are linked.
+    let begun = priors.iter().map(|p| PartitionRecord { files: Vec::new(), ..p.record.clone() }).collect();
+    let (mut manifest, claim) = new_run(catalog, begun, read)?;
     let owner = manifest.run.to_string();
     let linked = link_files(store, catalog, &owner, &table, &priors, &mut manifest);
-    let committed = linked.and_then(|links| {
+    let committed = linked.and_then(|paths| {
         let (author, message) = (manifest.operator.clone(), format!("rollback {owner} of {}", undone.run));
-        let mut done = manifest.clone();
         catalog.commit(now, &author, &message, |commit| {
-            compare_with_base(commit, &done, &table)?;
-            let files = commit.copies_of(&links, &table)?;
-            swap(commit, &mut done, &table, &files, now)
-        })?;
-        Ok(done)
+            compare_with_base(commit, &manifest, &table)?;
+            let copies = commit.copies_of(&priors.iter().flat_map(|p| &p.files).collect::<Vec<_>>(), &table)?;
+            let files: Vec<_> = paths.iter().map(String::as_str).zip(&copies).collect();
+            swap(commit, &mut manifest, &table, &files)?;
+            // Its partitions stand since it began.
+            commit.put_manifest(&manifest, Some(now))?;
+            Ok(commit.put_files(&manifest)?)
+        })
     });
     let result = match committed {
-        Ok(done) => Ok(done),
+        Ok(_) => Ok(manifest),
         Err(e) => {
             // An error of the commit leaves its outcome open: look, then clean up.
             if let Ok(Some(row)) = catalog.read(|v| v.run(manifest.run))
@@ -448,6 +452,7 @@ pub fn rollback(
             }
             recover::withdraw(store, catalog, &owner).ok();
             (manifest.status, manifest.error) = (Status::Failed, Some(e.to_string()));
+            (manifest.published_snapshot, manifest.others) = (None, None);
             catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
             Err(e)
         }
@@ -520,7 +525,7 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
     if later.is_empty() || force { Ok((table, priors)) } else { Err(PublishError::Replaced { run: undone.run, later }) }
 }
 
-/// Gives each earlier file a second name, so that clean-ups of either leave the other alone.
+/// Gives each earlier file a second name, so that clean-ups of either leave the other alone, and returns these names in the table's folder.
 fn link_files(
     store: &Store,
     catalog: &mut Catalog,
@@ -528,15 +533,15 @@ fn link_files(
     table: &Table,
     priors: &[Prior],
     manifest: &mut Manifest,
-) -> Result<Vec<(LiveFile, String)>, PublishError> {
+) -> Result<Vec<String>, PublishError> {
     // Nothing corrupt comes back: the bytes are what they were when they were published.
     let files: Vec<&LiveFile> = priors.iter().flat_map(|p| &p.files).collect();
     let mut digests = spread(&files, |file| store.digest(&file.path))?.into_iter();
-    let mut links = Vec::new();
+    let mut paths = Vec::new();
     for (prior, p) in priors.iter().zip(&mut manifest.partitions) {
         let mut records = Vec::new();
         for file in &prior.files {
-            let path = place_of(owner, &p.partition, links.len());
+            let path = format!("{owner}/{}", file_name(owner, &p.partition, paths.len()));
             let Some((digest, _)) = digests.next() else { unreachable!("BUG: every file was hashed") };
             if let Some(recorded) = prior.record.files.iter().find(|f| f.path == file.path).map(|f| f.digest)
                 && recorded != digest
@@ -544,16 +549,19 @@ fn link_files(
                 return Err(PublishError::Tampered { path: file.path.clone(), found: digest, recorded });
             }
             records.push(FileRecord { path: format!("{}{path}", table.folder), rows: file.rows as u64, bytes: file.bytes as u64, digest });
-            links.push((file.clone(), path));
+            paths.push(path);
         }
         p.files = records;
     }
-    let targets: Vec<String> = links.iter().map(|(_, path)| format!("{}{path}", table.folder)).collect();
-    catalog.record(|r| r.put_intents(owner, &targets))?;
-    store.link(&links.iter().zip(&targets).map(|((file, _), to)| (file.path.as_str(), to.as_str())).collect::<Vec<_>>())?;
-    store.sync_entries(&targets)?;
+    if !paths.is_empty() {
+        let folder = format!("{}{owner}/", table.folder);
+        catalog.record(|r| r.put_intents(owner, std::slice::from_ref(&folder)))?;
+        let targets: Vec<String> = paths.iter().map(|path| format!("{}{path}", table.folder)).collect();
+        store.link(&files.iter().zip(&targets).map(|(file, to)| (file.path.as_str(), to.as_str())).collect::<Vec<_>>())?;
+        store.sync_entries(&targets[..1])?;
+    }
     manifest.checksum = Some(checksum_of(manifest.partitions.iter().filter_map(|p| Some((p.partition.as_str(), p.checksum.as_ref()?)))));
-    Ok(links)
+    Ok(paths)
 }
 
 /// Checks that staged files are still what was staged: they may have waited for days.

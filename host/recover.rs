@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, StateWrite},
     id::RunId,
     manifest::{Manifest, Status},
-    store::{GATE, Store, StoreError, staging},
+    store::{GATE, Store, StoreError, staged_files, staging},
     time::IngestTime,
 };
 use std::collections::BTreeSet;
@@ -76,24 +76,41 @@ fn is_owner(name: &str) -> bool {
     ["ingest-", "query-", "verify-"].iter().any(|kind| name.starts_with(kind)) || name.parse::<RunId>().is_ok_and(|run| run.to_string() == name)
 }
 
-/// Removes the files that `owner` moved into place without a commit that refers to them. Returns how many.
+/// Takes back what `owner` moved into place without a commit that refers to it. Files are removed; a folder, whose path ends with `/`, becomes what it was, the
+/// staged output of a run, unless that is still there. Returns how many files it was.
 ///
 /// # Errors
 /// The catalog or the folder refuses.
 pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usize, RecoverError> {
-    let paths: Vec<String> = catalog.read(|v| v.intents())?.into_iter().filter(|(o, _)| o == owner).map(|(_, p)| p).collect();
-    if paths.is_empty() {
+    let intents: Vec<String> = catalog.read(|v| v.intents())?.into_iter().filter(|(o, _)| o == owner).map(|(_, p)| p).collect();
+    if intents.is_empty() {
         return Ok(0);
     }
+    let staged = staged_files(&staging(owner));
+    let mut paths = Vec::new();
+    for intent in &intents {
+        match intent.strip_suffix('/') {
+            Some(folder) => paths.extend(store.list(folder)?.into_iter().map(|name| format!("{intent}{name}"))),
+            None => paths.push(intent.clone()),
+        }
+    }
     // The commit that would refer to them also clears the intents, so none of them is referred to.
-    let mut removed = 0;
     // Twice is cheap: what the catalog refers to is never touched.
     let referred = catalog.read(|v| v.referred(&paths.iter().map(String::as_str).collect::<Vec<_>>()))?;
-    for path in paths.iter().filter(|p| !referred.contains(*p)) {
-        removed += store.exists(path) as usize;
-        store.remove(path)?;
+    let folder = intents.iter().find(|i| i.ends_with('/'));
+    let mut withdrawn = 0;
+    if let Some(folder) = folder.filter(|f| referred.is_empty() && !store.exists(&staged) && store.exists(f)) {
+        store.move_dir(folder, &staged)?;
+        store.sync_parent(&staged)?;
+        store.sync_parent(folder)?;
+        withdrawn += paths.len();
+    } else {
+        for path in paths.iter().filter(|p| !referred.contains(*p)) {
+            withdrawn += store.exists(path) as usize;
+            store.remove(path)?;
+        }
+        store.remove_run_folders(paths.iter().map(String::as_str));
     }
-    store.remove_run_folders(paths.iter().map(String::as_str));
     catalog.record(|r| r.clear_intents(owner))?;
-    Ok(removed)
+    Ok(withdrawn)
 }

@@ -5,7 +5,7 @@
 mod rewrite;
 
 use crate::{
-    catalog::{Catalog, CatalogError, Commit, Headers, LiveFile, NewFile, SLOT_US, StateWrite, Table},
+    catalog::{Catalog, CatalogError, Commit, Headers, LiveFile, SLOT_US, StateWrite, Table},
     config::{Format, Mask, OnBad, Source, SourceColumn},
     datafile::{DataFileError, Written},
     decode::DecodeError,
@@ -216,7 +216,7 @@ fn exchange(commit: &mut Commit, source: &Source, look: &Look, manifest: &mut Ma
         return Err(conflict(&format!("{} is not live any more", gone.path)));
     }
     commit.end_files(&table, &ids)?;
-    let files: Vec<NewFile> = swap.written.iter().zip(swap.names).map(|((_, w), name)| NewFile { path: name.clone(), ..w.file.clone() }).collect();
+    let files: Vec<_> = swap.written.iter().zip(swap.names).map(|((_, w), name)| (name.as_str(), &w.file)).collect();
     commit.add_files(&table, &files)?;
     commit.put_reparsed(&source.name, &swap.windows, manifest.run)?;
     manifest.status = Status::Published;

@@ -1,7 +1,10 @@
 //! The door to files: durable writes, renames, links and locks inside one warehouse folder.
 //! Never knows what is in a file. A path handed to it is relative to the warehouse.
 
-use crate::id::{Digest, RunId};
+use crate::{
+    id::{Digest, RunId},
+    window::path_segment,
+};
 use sha2::{Digest as _, Sha256};
 pub use std::fs::File;
 use std::{
@@ -339,6 +342,19 @@ impl Store {
         }
     }
 
+    /// Moves a folder and all that is in it inside the warehouse, at once. Returns whether it did: to another file system nothing is moved.
+    ///
+    /// # Errors
+    /// There is no such folder, or something is at its new name.
+    pub fn move_dir(&self, from: &str, to: &str) -> Result<bool, StoreError> {
+        self.faults.step();
+        let (from, to) = (self.path(from), self.path(to));
+        match in_folder(&to, || fs::rename(&from, &to))? {
+            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Ok(false),
+            moved => moved.at("move a folder to", &to).map(|()| true),
+        }
+    }
+
     /// Gives files second names, each pair from and to, or copies them where the file system has no hard links.
     ///
     /// # Errors
@@ -550,6 +566,26 @@ fn copy_durably(from: &Path, to: &Path) -> Result<u64, StoreError> {
 /// Returns the staging folder of `owner` (a run, or an ingest).
 pub fn staging(owner: &str) -> String {
     format!("staging/{owner}")
+}
+
+/// Returns where in a staging folder, or in one below it, a run has its output and nothing else: one rename moves it into place.
+pub fn staged_files(folder: &str) -> String {
+    format!("{folder}/files")
+}
+
+/// Returns where it is written what a run has staged, for `publish`.
+pub fn staged_list(owner: &str) -> String {
+    format!("staging/{owner}/staged.json")
+}
+
+/// Returns whose a staging folder is, or one below it.
+pub fn owner_of(folder: &str) -> &str {
+    folder.split('/').nth(1).unwrap_or_default()
+}
+
+/// Returns how a run's file of a partition is called; several of one are numbered.
+pub fn file_name(owner: &str, partition: &str, number: usize) -> String {
+    format!("{}-{owner}-{number}.parquet", path_segment(partition))
 }
 
 /// Returns the text of a file outside any warehouse, such as restitch.toml.

@@ -401,7 +401,15 @@ fn border(out: i64, within: i64, same: &dyn Fn(i64) -> bool) -> i64 {
 
 /// Returns `name` as it stands in a path: everything but letters, digits and `-_.+` percent-encoded.
 pub fn path_segment(name: &str) -> String {
-    name.bytes().map(|b| if b.is_ascii_alphanumeric() || b"-_.+".contains(&b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect()
+    let mut segment = String::with_capacity(name.len());
+    for b in name.bytes() {
+        if b.is_ascii_alphanumeric() || b"-_.+".contains(&b) {
+            segment.push(b as char);
+        } else {
+            segment += &format!("%{b:02X}");
+        }
+    }
+    segment
 }
 
 impl Window {

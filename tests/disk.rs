@@ -127,8 +127,8 @@ fn some_file(folder: &Path) -> PathBuf {
 fn a_file_that_vanished_or_was_changed_is_named_and_nothing_changes() {
     let daily = "warehouse/data/main/daily/r1";
     let cases = [
-        ("publish r3", "warehouse/staging/r3", "discard the run"),
-        ("diff r3", "warehouse/staging/r3", "discard the run"),
+        ("publish r3", "warehouse/staging/r3/files", "discard the run"),
+        ("diff r3", "warehouse/staging/r3/files", "discard the run"),
         ("rollback r2", daily, "from a backup"),
         ("replay r1", "warehouse/data/main/raw_orders", "from a backup"),
         ("verify r2", "warehouse/data/main/raw_orders", "from a backup"),

@@ -502,7 +502,7 @@ fn random_sequences_follow_the_model() {
             // So does the plan of a window that is named.
             let (from, to) = (time(&format!("{}T00:00Z", names.0)), time(&format!("{}T00:00Z", names.1)) + DAY_US);
             let planned = workshop.plan(&Lab::request(Kind::Backfill, Some(window))).unwrap();
-            let landed = format!("select coalesce(sum(records), 0) from restitch_slot where slot_us >= {from} and slot_us < {to}");
+            let landed = format!("select coalesce(sum(records), 0) from restitch_slot where day_us >= {from} and day_us < {to}");
             assert_eq!(lab.rows(&landed), [planned.records().to_string()], "seed {seed}, step {step}");
             let late = planned.ranges.iter().filter(|r| r.reason == Reason::Dirty).map(|r| r.partitions).sum::<u64>();
             let waits = format!("select count(*) from restitch_partitions where dirty = 1 and partition between '{}' and '{}'", names.0, names.1);

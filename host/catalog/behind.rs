@@ -89,28 +89,16 @@ impl View<'_> {
         at: SnapshotId,
         spans: impl Fn(&str) -> Result<Vec<(i64, i64)>, CatalogError>,
     ) -> Result<Vec<Slot>, CatalogError> {
-        let some = "FROM restitch_slot WHERE source = ?1 AND slot_us > ?2 AND slot_us < ?3 AND snapshot_id <= ?4";
-        let sql = format!("SELECT slot_us, snapshot_id, records, late, future {some} ORDER BY slot_us, snapshot_id");
-        let mut statement = self.connection.prepare_cached(&sql)?;
         let mut slots = Vec::new();
         for source in sources {
             // A slot that a border cuts counts on both sides, and is read once.
             let mut read = i64::MIN;
-            let spans = spans(source)?;
-            if let [(from, to)] = spans.as_slice() {
-                slots.reserve_exact(self.count(some, params![source, from.saturating_sub(SLOT_US), to, at.0])?);
-            }
-            for (from, to) in spans {
-                let rows = statement.query_map(params![source, from.saturating_sub(SLOT_US).max(read), to, at.0], super::state::slot)?;
-                for row in rows {
-                    slots.push(row?);
-                }
+            for (from, to) in spans(source)? {
+                self.read_slots(source, (from.saturating_sub(SLOT_US).max(read), to), (SnapshotId(i64::MIN), at), &mut slots)?;
                 read = to - 1;
             }
         }
-        if sources.len() > 1 {
-            slots.sort_by_key(|s| (s.start, s.snapshot));
-        }
+        slots.sort_by_key(|s| (s.start, s.snapshot));
         Ok(slots)
     }
 
@@ -139,6 +127,7 @@ impl View<'_> {
 mod tests {
     use super::*;
     use rusqlite::Connection;
+    use std::collections::BTreeMap;
 
     const DAY: i64 = 24 * 3_600_000_000;
     const DAYS: u64 = 6;
@@ -149,17 +138,18 @@ mod tests {
         connection.execute_batch(super::super::schema::DUCKLAKE).unwrap();
         connection.execute_batch(super::super::schema::STATE).unwrap();
         for snapshot in 1..=snapshots {
-            let mut bounds: Option<(i64, i64)> = None;
+            let (mut bounds, mut slots): (Option<(i64, i64)>, BTreeMap<i64, Slot>) = (None, BTreeMap::new());
             for _ in 0..random(5) {
                 let slot = random(DAYS * 96) as i64 * SLOT_US;
                 let event = slot + random(SLOT_US as u64) as i64;
-                connection.execute("INSERT OR IGNORE INTO restitch_slot VALUES ('s', ?1, ?2, 1, 0, 0)", [slot, snapshot]).unwrap();
+                slots.insert(slot, Slot { start: EventTime(slot), snapshot: SnapshotId(snapshot), records: 1, late: 0, future: 0 });
                 bounds = Some(bounds.map_or((event, event), |(a, b)| (a.min(event), b.max(event))));
                 let queued = "INSERT INTO restitch_repair_queue(dataset, partition, start_us, end_us, source, snapshot_id, file, kind, tier, records, least_late_us, most_late_us)
                               VALUES ('d', 'p', ?1, ?2, 's', ?3, 'f', 'late', 'repair', 1, 1, 1)";
                 let start = slot.div_euclid(DAY) * DAY;
                 connection.execute(queued, [start, start + DAY, snapshot]).unwrap();
             }
+            super::super::slots::put_slots(&connection, "s", SnapshotId(snapshot), slots.into_values()).unwrap();
             let file = "INSERT INTO restitch_file VALUES ('s', ?1, '', '', 0, ?1, ?2, 0, 0, 0, ?3, ?4, 0, NULL, NULL)";
             connection.execute(file, params![snapshot, bounds.is_some(), bounds.map(|b| b.0), bounds.map(|b| b.1)]).unwrap();
         }

@@ -65,8 +65,6 @@ pub struct TableColumn {
 /// A file that is to be added to a table.
 #[derive(Clone, Debug, serde::Serialize, serde::Deserialize)]
 pub struct NewFile {
-    /// Its path, relative to the table's folder.
-    pub path: String,
     /// Exact number of rows: DuckDB answers `count(*)` from it.
     pub rows: i64,
     /// Its size.
@@ -478,11 +476,11 @@ impl<'c> Commit<'c> {
         Ok(TableColumn { id, field: field.clone() })
     }
 
-    /// Adds files to `table`.
+    /// Adds files to `table`, each with its path relative to the table's folder.
     ///
     /// # Errors
     /// The catalog cannot be written.
-    pub fn add_files(&mut self, table: &Table, files: &[NewFile]) -> Result<(), CatalogError> {
+    pub fn add_files(&mut self, table: &Table, files: &[(&str, &NewFile)]) -> Result<(), CatalogError> {
         if files.is_empty() {
             return Ok(());
         }
@@ -490,10 +488,10 @@ impl<'c> Commit<'c> {
             self.tx.query_row("SELECT next_row_id FROM ducklake_table_stats WHERE table_id = ?1", [table.id], |r| r.get::<_, i64>(0)).optional()?;
         let first = stats.is_none();
         self.insert_files(table, files, stats.unwrap_or(0))?;
-        let (rows, bytes) = (files.iter().map(|f| f.rows).sum::<i64>(), files.iter().map(|f| f.bytes).sum::<i64>());
+        let (rows, bytes) = (files.iter().map(|(_, f)| f.rows).sum::<i64>(), files.iter().map(|(_, f)| f.bytes).sum::<i64>());
         let next_row_id = stats.unwrap_or(0) + rows;
         let mut totals: Vec<ColumnStats> = Vec::new();
-        for file in files {
+        for (_, file) in files {
             for s in &file.stats {
                 match totals.iter_mut().find(|t| t.column_id == s.column_id) {
                     Some(total) => widen(total, s),
@@ -512,7 +510,7 @@ impl<'c> Commit<'c> {
             self.widen_table_stats(table.id, total, first)?;
         }
         // A column that a file lacks reads null there.
-        let lacking = |c: &&TableColumn| files.iter().any(|f| !f.stats.iter().any(|s| s.column_id == c.id));
+        let lacking = |c: &&TableColumn| files.iter().any(|(_, f)| !f.stats.iter().any(|s| s.column_id == c.id));
         for column in table.columns.iter().filter(lacking) {
             self.tx.execute(
                 "UPDATE ducklake_table_column_stats SET contains_null = 1 WHERE table_id = ?1 AND column_id = ?2",
@@ -524,19 +522,19 @@ impl<'c> Commit<'c> {
     }
 
     /// Writes the rows of new files: each with its own id and its first row's.
-    fn insert_files(&mut self, table: &Table, files: &[NewFile], mut row_id: i64) -> Result<(), CatalogError> {
+    fn insert_files(&mut self, table: &Table, files: &[(&str, &NewFile)], mut row_id: i64) -> Result<(), CatalogError> {
         let mut insert = self.tx.prepare_cached(
             "INSERT INTO ducklake_data_file VALUES (?1, ?2, ?3, NULL, NULL, ?4, 1, 'parquet', ?5, ?6, ?7, ?8, ?9, NULL, NULL, NULL)",
         )?;
         let mut insert_digest = self.tx.prepare_cached(PUT_DIGEST)?;
         let mut insert_stats = self.tx.prepare_cached("INSERT INTO ducklake_file_column_stats VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, NULL)")?;
         let mut insert_value = self.tx.prepare_cached("INSERT INTO ducklake_file_partition_value VALUES (?1, ?2, 0, ?3)")?;
-        for f in files {
+        for (path, f) in files {
             let id = self.next_file_id;
             self.next_file_id += 1;
-            insert.execute(params![id, table.id, self.snapshot.0, f.path, f.rows, f.bytes, f.footer_bytes, row_id, table.partition_id])?;
+            insert.execute(params![id, table.id, self.snapshot.0, path, f.rows, f.bytes, f.footer_bytes, row_id, table.partition_id])?;
             if let Some(digest) = f.digest {
-                insert_digest.execute([format!("{}{}", table.folder, f.path), digest.to_string()])?;
+                insert_digest.execute([format!("{}{path}", table.folder), digest.to_string()])?;
             }
             for s in &f.stats {
                 insert_stats.execute(params![id, table.id, s.column_id, s.bytes, s.values, s.nulls, s.min, s.max, s.contains_nan.map(i64::from)])?;
@@ -595,12 +593,12 @@ impl<'c> Commit<'c> {
         Ok(())
     }
 
-    /// Copies the statistics and counts of ended files for links of them, each at its path.
+    /// Copies the statistics and counts of ended files, in their order, for links of them.
     ///
     /// # Errors
     /// The row of one is gone (expired).
-    pub fn copies_of(&self, links: &[(LiveFile, String)], table: &Table) -> Result<Vec<NewFile>, CatalogError> {
-        let ids = list(links.iter().map(|(file, _)| file.id));
+    pub fn copies_of(&self, files: &[&LiveFile], table: &Table) -> Result<Vec<NewFile>, CatalogError> {
+        let ids = list(files.iter().map(|file| file.id));
         let sql = "SELECT f.data_file_id, f.footer_size, d.digest FROM ducklake_data_file f LEFT JOIN restitch_digest d ON d.path = CASE WHEN f.path_is_relative <> 0 THEN ?2 || f.path ELSE f.path END
                    WHERE f.data_file_id IN (SELECT value FROM json_each(?1))";
         let mut known: HashMap<i64, (Option<i64>, Option<Digest>)> = HashMap::new();
@@ -609,13 +607,13 @@ impl<'c> Commit<'c> {
         while let Some(r) = rows.next()? {
             known.insert(r.get(0)?, (r.get(1)?, super::state::optional_digest(r, 2)?));
         }
-        let stats = self.stats_of(&ids, table)?;
-        let copy = |(file, path): &(LiveFile, String)| {
+        let mut stats = self.stats_of(&ids, table)?;
+        let copy = |file: &&LiveFile| {
             let (footer_bytes, digest) = *known.get(&file.id).ok_or_else(|| CatalogError::Vanished { table: table.name.clone() })?;
-            let (partition, stats) = (file.partition.clone(), stats.get(&file.id).cloned().unwrap_or_default());
-            Ok(NewFile { path: path.clone(), rows: file.rows, bytes: file.bytes, footer_bytes, partition, stats, digest })
+            let (partition, stats) = (file.partition.clone(), stats.remove(&file.id).unwrap_or_default());
+            Ok(NewFile { rows: file.rows, bytes: file.bytes, footer_bytes, partition, stats, digest })
         };
-        links.iter().map(copy).collect()
+        files.iter().map(copy).collect()
     }
 
     /// The statistics of files by their ids, which stand in a list in JSON.

@@ -474,21 +474,21 @@ impl Commit<'_> {
     fn put_dropped(&self, files: &[RemovedFile], at: IngestTime, operator: &str) -> Result<(), CatalogError> {
         let c = self.connection();
         let sql =
-            "SELECT slot_us, snapshot_id FROM restitch_slot s WHERE source = ?1 AND slot_us > ?2 AND slot_us <= ?3 AND snapshot_id BETWEEN ?4 AND ?5
-                     AND NOT EXISTS (SELECT 1 FROM restitch_dropped d WHERE d.source = s.source AND d.start_us <= s.slot_us AND d.end_us > s.slot_us
-                                       AND d.from_snapshot <= max(s.snapshot_id, ?6) AND d.until_snapshot >= ?7)";
-        let mut select = c.prepare_cached(sql)?;
+            "SELECT 1 FROM restitch_dropped WHERE source = ?1 AND start_us <= ?2 AND end_us > ?2 AND from_snapshot <= ?3 AND until_snapshot >= ?4";
+        let mut known = c.prepare_cached(sql)?;
         // By source, the snapshot until which it was seen, and slot: from when on it was.
         let mut slots: BTreeMap<(&str, i64, i64), (i64, &str)> = BTreeMap::new();
         for f in files.iter().filter(|f| f.kind == "raw") {
             let Some((first, last)) = f.events else { continue };
             let (begin, until) = (f.seen.0.0, f.seen.1.map_or(i64::MAX, |s| s.0));
-            let own = params![f.name, first.0 - SLOT_US, last.0, f.snapshots.0.0, f.snapshots.1.0, begin, until];
-            let rows = select.query_map(own, |r| Ok((r.get::<_, i64>(0)?, r.get::<_, i64>(1)?)))?;
-            for row in rows {
-                let (slot, ingest) = row?;
-                let from = slots.entry((&f.name, until, slot)).or_insert((i64::MAX, &f.reason));
-                from.0 = from.0.min(ingest.max(begin));
+            let mut own = Vec::new();
+            self.view().read_slots(&f.name, (first.0 - SLOT_US, last.0.saturating_add(1)), f.snapshots, &mut own)?;
+            for slot in own {
+                let from = slot.snapshot.0.max(begin);
+                if !known.exists(params![f.name, slot.start.0, from, until])? {
+                    let earliest = slots.entry((&f.name, until, slot.start.0)).or_insert((i64::MAX, &f.reason));
+                    earliest.0 = earliest.0.min(from);
+                }
             }
         }
         let mut joined: Vec<(&str, i64, i64, i64, i64, &str)> = Vec::new();

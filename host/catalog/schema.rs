@@ -3,7 +3,7 @@
 //! Used by [`super::Catalog`] when a catalog is created or opened.
 
 /// The version of our own tables that this release writes.
-pub(super) const STATE_VERSION: i64 = 2;
+pub(super) const STATE_VERSION: i64 = 3;
 
 /// The DuckLake specification that this release writes (1.0, 2026-04-13).
 pub(super) const DUCKLAKE_VERSION: &str = "1.0";
@@ -60,8 +60,8 @@ CREATE INDEX restitch_file_by_snapshot ON restitch_file(source, snapshot_id);
 CREATE TABLE restitch_watermark(id INTEGER PRIMARY KEY, source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, value_us BIGINT NOT NULL, late_cutoff_us BIGINT NOT NULL,
   approval_cutoff_us BIGINT NOT NULL, reason VARCHAR NOT NULL, operator VARCHAR NOT NULL, at_us BIGINT NOT NULL);
 CREATE INDEX restitch_watermark_of ON restitch_watermark(source, id);
-CREATE TABLE restitch_slot(source VARCHAR NOT NULL, slot_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, records BIGINT NOT NULL, late BIGINT NOT NULL, future BIGINT NOT NULL,
-  PRIMARY KEY(source, slot_us, snapshot_id)) WITHOUT ROWID;
+CREATE TABLE restitch_slot(source VARCHAR NOT NULL, day_us BIGINT NOT NULL, snapshot_id BIGINT NOT NULL, records BIGINT NOT NULL, slots BLOB NOT NULL,
+  PRIMARY KEY(source, day_us, snapshot_id)) WITHOUT ROWID;
 CREATE TABLE restitch_lateness(source VARCHAR NOT NULL, snapshot_id BIGINT NOT NULL, behind_us_max BIGINT NOT NULL, records BIGINT NOT NULL,
   PRIMARY KEY(source, snapshot_id, behind_us_max)) WITHOUT ROWID;
 CREATE TABLE restitch_repair_queue(id INTEGER PRIMARY KEY, dataset VARCHAR NOT NULL, partition VARCHAR NOT NULL, start_us BIGINT NOT NULL, end_us BIGINT NOT NULL,

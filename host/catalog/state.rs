@@ -585,10 +585,6 @@ impl View<'_> {
     }
 }
 
-pub(super) fn slot(r: &rusqlite::Row) -> rusqlite::Result<Slot> {
-    Ok(Slot { start: EventTime(r.get(0)?), snapshot: SnapshotId(r.get(1)?), records: r.get(2)?, late: r.get(3)?, future: r.get(4)? })
-}
-
 pub(super) fn dataset_row(r: &rusqlite::Row) -> rusqlite::Result<DatasetRow> {
     let (sources, upstream): (String, String) = (r.get(1)?, r.get(4)?);
     let sources = sources.split(',').filter(|s| !s.is_empty()).map(str::to_owned).collect();

@@ -3,8 +3,7 @@
 //! The rows themselves are in `state`.
 
 use super::{
-    CatalogError, Commit, DatasetRow, FileRow, MovedRow, PublishedRow, QueueRow, Record, Slot, TransformRow, View, WatermarkRow,
-    state::PARTITION_COLUMNS,
+    CatalogError, Commit, DatasetRow, FileRow, MovedRow, PublishedRow, QueueRow, Record, TransformRow, View, WatermarkRow, state::PARTITION_COLUMNS,
 };
 use crate::{
     id::{Digest, RunId, SnapshotId},
@@ -25,11 +24,11 @@ pub trait StateWrite {
     #[doc(hidden)]
     fn connection(&self) -> &Connection;
 
-    /// Writes a run and all that its manifest says; a run that is there already is replaced.
+    /// Writes what the manifest of a run says of the run itself, and not of its partitions and checks: these are as they were written.
     ///
     /// # Errors
     /// The catalog cannot be written.
-    fn put_run(&self, manifest: &Manifest, finished: Option<IngestTime>) -> Result<(), CatalogError> {
+    fn put_manifest(&self, manifest: &Manifest, finished: Option<IngestTime>) -> Result<(), CatalogError> {
         let c = self.connection();
         let stored = Manifest { partitions: Vec::new(), checks: Vec::new(), ..manifest.clone() };
         let json = serde_json::to_string(&stored).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
@@ -54,12 +53,21 @@ pub trait StateWrite {
                 m.base_snapshot.0
             ],
         )?;
+        Ok(())
+    }
+
+    /// Writes a run and all that its manifest says; a run that is there already is replaced.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_run(&self, manifest: &Manifest, finished: Option<IngestTime>) -> Result<(), CatalogError> {
+        self.put_manifest(manifest, finished)?;
+        let (c, m) = (self.connection(), manifest);
         for table in ["restitch_run_partition", "restitch_run_file", "restitch_quarantine", "restitch_check"] {
             c.execute(&format!("DELETE FROM {table} WHERE run_id = ?1"), [m.run.0])?;
         }
         let marks = vec!["?"; 30].join(", ");
         let mut insert = c.prepare_cached(&format!("INSERT INTO restitch_run_partition(run_id, {PARTITION_COLUMNS}) VALUES ({marks})"))?;
-        let mut insert_file = c.prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
         let mut insert_quarantined = c.prepare_cached("INSERT INTO restitch_quarantine VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)")?;
         let opt = |n: Option<u64>| n.map(|n| n as i64);
         for p in &m.partitions {
@@ -113,13 +121,23 @@ pub trait StateWrite {
                     q.reason
                 ])?;
             }
-            for f in &p.files {
-                insert_file.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
-            }
         }
+        self.put_files(m)?;
         let mut insert = c.prepare_cached("INSERT INTO restitch_check VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)")?;
         for k in &m.checks {
             insert.execute(params![m.run.0, k.name, k.kind, k.severity, k.passed as i64, k.measured, k.expected, k.detail])?;
+        }
+        Ok(())
+    }
+
+    /// Writes the files of a run's partitions, of which none is there yet.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    fn put_files(&self, m: &Manifest) -> Result<(), CatalogError> {
+        let mut insert = self.connection().prepare_cached("INSERT INTO restitch_run_file VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
+        for (p, f) in m.partitions.iter().flat_map(|p| p.files.iter().map(move |f| (p, f))) {
+            insert.execute(params![m.run.0, p.partition, f.path, f.rows as i64, f.bytes as i64, f.digest.to_string()])?;
         }
         Ok(())
     }
@@ -286,18 +304,6 @@ impl Commit<'_> {
                 f.header.as_ref().map(|h| (h.1 as char).to_string())
             ],
         )?;
-        Ok(())
-    }
-
-    /// Records how many records of this ingest fall into which slots.
-    ///
-    /// # Errors
-    /// The catalog cannot be written.
-    pub fn put_slots(&self, source: &str, slots: impl Iterator<Item = Slot>) -> Result<(), CatalogError> {
-        let mut insert = self.tx.prepare_cached("INSERT INTO restitch_slot VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?;
-        for s in slots {
-            insert.execute(params![source, s.start.0, self.snapshot().0, s.records, s.late, s.future])?;
-        }
         Ok(())
     }
 

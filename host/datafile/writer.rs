@@ -178,8 +178,7 @@ impl Writer {
         let digest = Digest(tee.hash.clone().finalize().into());
         let bytes = tee.bytes;
         let stats = self.stats(&metadata).map_err(parquet)?;
-        let file =
-            NewFile { path: String::new(), rows: self.rows, bytes, footer_bytes: Some(footer_bytes), partition: None, stats, digest: Some(digest) };
+        let file = NewFile { rows: self.rows, bytes, footer_bytes: Some(footer_bytes), partition: None, stats, digest: Some(digest) };
         Ok(Written { path: self.path, file, digest })
     }
 

@@ -14,7 +14,7 @@ use crate::{
     plan::PlannedPartition,
     query::sort_spilled,
     schema::Field,
-    window::path_segment,
+    store::{file_name, owner_of, staged_files},
 };
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, StringArray, UInt32Array, make_comparator},
@@ -213,7 +213,8 @@ impl<'c> Collector<'c> {
         let writer = match &mut self.writer {
             Some(writer) => writer,
             None => {
-                let path = format!("{}/{}.parquet", self.job.staging, path_segment(&self.partition.name));
+                let folder = self.job.staging;
+                let path = format!("{}/{}", staged_files(folder), file_name(owner_of(folder), &self.partition.name, 0));
                 self.writer.insert(Writer::create(self.job.store, path, table)?)
             }
         };

@@ -1,10 +1,10 @@
 //! A backup: the catalog at one moment, and every file that it names, while others go on writing.
 //! Never copies a catalog as a file: what is still in its log would be missing.
 
-use super::{Error, Workshop};
+use super::{Error, Workshop, run::read_staged};
 use crate::{
     catalog::{FILE, Named},
-    store::{Store, staging},
+    store::{Store, staged_list, staging},
 };
 use std::path::Path;
 
@@ -42,13 +42,15 @@ impl Workshop {
         // First the catalog, then its files: what it names is durable, and is never changed.
         let partial = format!("{FILE}.partial");
         let Named { data_files: mut paths, pending } = self.catalog.copy_to(&to, &partial)?;
-        for folder in pending.iter().map(|run| staging(&run.to_string())) {
-            let names: Vec<String> = self.store.list(&folder)?.into_iter().filter(|n| n != "lock").collect();
-            if !names.iter().any(|n| n == "staged.json") {
-                let message = format!("{folder} went while it was copied: its run was published or discarded");
+        for run in pending {
+            // Somebody who publishes it moves its files before the catalog says so.
+            let staged = read_staged(&self.store, run).ok().filter(|staged| staged.files.iter().all(|file| self.store.exists(&file.path)));
+            let Some(staged) = staged else {
+                let message = format!("{} went while it was copied: its run was published or discarded", staging(&run.to_string()));
                 return Err(Error::Usage { message, hint: Some("empty the folder, and back up again".into()) });
-            }
-            paths.extend(names.into_iter().map(|n| format!("{folder}/{n}")));
+            };
+            paths.push(staged_list(&run.to_string()));
+            paths.extend(staged.files.into_iter().map(|file| file.path));
         }
         let components = self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial"));
         paths.extend(components.map(|n| format!("transforms/{n}")));

@@ -20,7 +20,7 @@ use crate::{
     query::{Aggregate, Filter},
     raw::{BATCH_ROWS, RawInput},
     schema::{DataType, Field, envelope},
-    store::{Claim, GATE, Store, staging},
+    store::{Claim, GATE, Store, staged_list, staging},
     time::{EventTime, IngestTime},
     transform::{CONTRACT, Descriptor, Input, Transform, TransformError},
     window::Window,
@@ -363,9 +363,13 @@ impl Workshop {
             self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
             return Err(e);
         }
-        let written = self.catalog.record(|r| r.put_run(&manifest, Some(now)));
-        // The swap wrote the manifest of a published run; only its own duration could not be in it.
-        if manifest.status == Status::Published { Ok(manifest) } else { Ok(written.map(|()| manifest)?) }
+        if manifest.status == Status::Published {
+            // The swap wrote it all; only its own duration could not be in it.
+            self.catalog.record(|r| r.put_manifest(&manifest, Some(now))).ok();
+        } else {
+            self.catalog.record(|r| r.put_run(&manifest, Some(now)))?;
+        }
+        Ok(manifest)
     }
 }
 
@@ -693,11 +697,11 @@ pub(super) struct StagedFiles {
 fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error> {
     let json = serde_json::to_vec(staged).map_err(|e| Error::Internal(e.to_string()))?;
     store.sync_files(&staged.files.iter().map(|f| f.path.as_str()).collect::<Vec<_>>())?;
-    Ok(store.put(&format!("{}/staged.json", staging(&run.to_string())), &json)?)
+    Ok(store.put(&staged_list(&run.to_string()), &json)?)
 }
 
 pub(super) fn read_staged(store: &Store, run: RunId) -> Result<StagedFiles, Error> {
-    let bytes = store.read(&format!("{}/staged.json", staging(&run.to_string())))?;
+    let bytes = store.read(&staged_list(&run.to_string()))?;
     let staged: Staged = serde_json::from_slice(&bytes).map_err(|e| Error::Staging { run, what: e.to_string() })?;
     let fields = staged.fields.into_iter().map(|f| Field::new(f.name, f.data_type, f.nullable)).collect();
     Ok(StagedFiles { fields, files: staged.files })
