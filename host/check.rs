@@ -84,8 +84,8 @@ const COMPARE_ROWS: u64 = 2_000_000;
 ///
 /// # Errors
 /// The comparison itself failed. A check that fails, or cannot be evaluated, is a record, not an error.
-pub fn check(subject: &Subject, catalog: &mut Catalog, computed: Vec<Computed>, prior: &[PublishedRow]) -> Result<Checked, CheckError> {
-    let mut partitions: Vec<PartitionRecord> = computed.iter().map(|c| c.record.clone()).collect();
+pub fn check(subject: &Subject, catalog: &mut Catalog, mut computed: Vec<Computed>, prior: &[PublishedRow]) -> Result<Checked, CheckError> {
+    let mut partitions: Vec<PartitionRecord> = computed.iter_mut().map(|c| std::mem::take(&mut c.record)).collect();
     let by_name: HashMap<&str, &PublishedRow> = prior.iter().map(|p| (p.partition.as_str(), p)).collect();
     for p in &mut partitions {
         if let Some(before) = by_name.get(p.partition.as_str()) {
@@ -100,7 +100,7 @@ pub fn check(subject: &Subject, catalog: &mut Catalog, computed: Vec<Computed>, 
         checks = subject.checks.iter().map(|c| evaluation.evaluate(c)).collect();
         checks.extend(evaluation.key_is_unique());
     }
-    let log: Vec<String> = computed.iter().flat_map(|c| c.log.iter().map(|l| format!("{}: {l}", c.record.partition))).collect();
+    let log: Vec<String> = computed.iter().zip(&partitions).flat_map(|(c, p)| c.log.iter().map(move |l| format!("{}: {l}", p.partition))).collect();
     let log = log[log.len().saturating_sub(LOG_LINES)..].to_vec();
     let files = computed.into_iter().flat_map(|c| c.files).collect();
     Ok(Checked { partitions, files, checks, log })
@@ -183,11 +183,13 @@ fn compare_in_order(
     let columns = rows::Columns { fields: subject.fields, key: subject.key, partition: PARTITION };
     let one = |i: &usize| {
         let output: Vec<&str> = computed[*i].files.iter().map(|f| f.path.as_str()).collect();
-        let prior: Vec<&str> = live.get(&computed[*i].record.partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
-        rows::compare(subject.store, &columns, &computed[*i].record.partition, &output, &prior)
+        let partition = &partitions[*i].partition;
+        let prior: Vec<&str> = live.get(partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
+        rows::compare(subject.store, &columns, partition, &output, &prior)
     };
+    let differences = each(&different, subject.workers, one);
     let mut rest = Vec::new();
-    for (i, difference) in different.iter().zip(each(&different, subject.workers, one)) {
+    for (i, difference) in different.iter().zip(differences) {
         match difference {
             Some(d) => (partitions[*i].added, partitions[*i].removed, partitions[*i].changed) = (Some(d.added), Some(d.removed), Some(d.changed)),
             None => rest.push(*i),
@@ -264,9 +266,15 @@ impl Evaluation<'_> {
         (passed, measured, if expected.is_empty() { "any".into() } else { expected.join(", ") }, None)
     }
 
+    /// The first partitions, by name, of which something holds.
+    fn places(&self, bad: impl Fn(&Computed) -> bool) -> Vec<&str> {
+        let all = self.computed.iter().zip(self.partitions);
+        all.filter(|(c, _)| bad(c)).map(|(_, p)| p.partition.as_str()).take(SHOWN_ROWS).collect()
+    }
+
     fn unique_key(&self) -> Verdict {
         let doubled: u64 = self.computed.iter().map(|c| c.doubled_keys).sum();
-        let places: Vec<&str> = self.computed.iter().filter(|c| c.doubled_keys > 0).map(|c| c.record.partition.as_str()).take(SHOWN_ROWS).collect();
+        let places = self.places(|c| c.doubled_keys > 0);
         let detail = (doubled > 0).then(|| format!("in {}", places.join(", ")));
         (doubled == 0, format!("{doubled} rows with the key of another"), format!("({}) unique", self.subject.key.join(", ")), detail)
     }
@@ -285,12 +293,11 @@ impl Evaluation<'_> {
             counts.push((column, self.computed.iter().map(|c| c.nulls.get(i).copied().unwrap_or(0)).sum::<u64>()));
         }
         let measured = counts.iter().map(|(c, n)| format!("{c}: {n} nulls")).collect::<Vec<_>>().join(", ");
-        let bad = |c: &&Computed| {
+        let places = self.places(|c| {
             columns
                 .iter()
                 .any(|name| self.subject.fields.iter().position(|f| f.name == *name).is_some_and(|i| c.nulls.get(i).is_some_and(|n| *n > 0)))
-        };
-        let places: Vec<&str> = self.computed.iter().filter(bad).map(|c| c.record.partition.as_str()).take(SHOWN_ROWS).collect();
+        });
         (counts.iter().all(|(_, n)| *n == 0), measured, "no nulls".into(), (!places.is_empty()).then(|| format!("in {}", places.join(", "))))
     }
 
@@ -307,11 +314,11 @@ impl Evaluation<'_> {
         let index =
             self.subject.checks.iter().filter(|c| matches!(c.kind, CheckKind::Balance { .. })).position(|c| std::ptr::eq(c, check)).unwrap_or(0);
         let mut off = Vec::new();
-        for c in self.computed {
+        for (c, p) in self.computed.iter().zip(self.partitions) {
             let Some(balance) = c.balances.get(index) else { continue };
             // What is in quarantine is no part of the output: all in = out + quarantine, whatever the aggregate.
             if !balance.input.within(&balance.output, tolerance) {
-                off.push(format!("{}: {}", c.record.partition, balance_text(balance)));
+                off.push(format!("{}: {}", p.partition, balance_text(balance)));
             }
         }
         let single = match self.computed {

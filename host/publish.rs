@@ -261,12 +261,15 @@ fn compared(commit: &mut Commit, runs: &[Ready]) -> Result<Vec<Table>, PublishEr
 }
 
 fn record_files(manifest: &mut Manifest, staged: &[Written], paths: &[String], folder: &str) {
-    let places: HashMap<String, usize> = manifest.partitions.iter().enumerate().map(|(i, p)| (p.partition.clone(), i)).collect();
-    manifest.partitions.iter_mut().filter(|p| !p.kept).for_each(|p| p.files.clear());
+    let mut places: HashMap<&str, &mut Vec<FileRecord>> = HashMap::new();
+    for p in manifest.partitions.iter_mut().filter(|p| !p.kept) {
+        p.files.clear();
+        places.insert(&p.partition, &mut p.files);
+    }
     for (Written { file, digest, .. }, path) in staged.iter().zip(paths) {
-        if let Some(i) = places.get(file.partition.as_deref().unwrap_or_default()) {
+        if let Some(files) = places.get_mut(file.partition.as_deref().unwrap_or_default()) {
             let record = FileRecord { path: format!("{folder}{path}"), rows: file.rows as u64, bytes: file.bytes as u64, digest: *digest };
-            manifest.partitions[*i].files.push(record);
+            files.push(record);
         }
     }
 }
@@ -353,8 +356,7 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&
     commit.end_files(table, &ids)?;
     commit.add_files(table, files)?;
     let snapshot = commit.snapshot();
-    let rows: Vec<PublishedRow> = manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)).collect();
-    commit.put_published(&recipe.dataset, &rows)?;
+    commit.put_published(&recipe.dataset, manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)))?;
     // What had not been there before an undone run is not there again.
     for p in manifest.partitions.iter().filter(|p| p.checksum.is_none()) {
         commit.remove_published(&recipe.dataset, EventTime(p.start_us))?;

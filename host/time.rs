@@ -184,10 +184,9 @@ pub fn parse(text: &str, zone: Tz) -> Result<EventTime, TimeError> {
     }
     let leap = second == 60;
     let seconds = hour as i64 * 3600 + minute as i64 * 60 + if leap { 59 } else { second as i64 };
-    let wall = date.and_time(chrono::NaiveTime::MIN) + TimeDelta::seconds(seconds);
     let at = match offset_s {
-        Some(o) => wall.and_utc().timestamp() - o,
-        None => match zone.from_local_datetime(&wall) {
+        Some(o) => i64::from(date.to_epoch_days()) * 86_400 + seconds - o,
+        None => match zone.from_local_datetime(&(date.and_time(chrono::NaiveTime::MIN) + TimeDelta::seconds(seconds))) {
             LocalResult::Single(t) | LocalResult::Ambiguous(t, _) => t.timestamp(),
             LocalResult::None => return Err(TimeError::Gap(text.to_owned(), zone)),
         },

@@ -18,6 +18,44 @@ fn text(d: &Option<Digest>) -> Option<String> {
     d.map(|d| d.to_string())
 }
 
+/// Returns a copy of a manifest but for its partitions and checks, which have rows of their own: there may be a hundred thousand.
+fn without_rows(m: &Manifest) -> Manifest {
+    Manifest {
+        run: m.run,
+        kind: m.kind,
+        status: m.status,
+        mode: m.mode,
+        validation: m.validation,
+        operator: m.operator.clone(),
+        reason: m.reason.clone(),
+        asked: m.asked.clone(),
+        window: m.window.clone(),
+        only: m.only.clone(),
+        recipe: m.recipe.clone(),
+        plan_digest: m.plan_digest,
+        base_snapshot: m.base_snapshot,
+        published_snapshot: m.published_snapshot,
+        of_run: m.of_run,
+        inputs: m.inputs.clone(),
+        partitions: Vec::new(),
+        checks: Vec::new(),
+        checksum: m.checksum,
+        timings: m.timings,
+        versions: m.versions.clone(),
+        grants: m.grants.clone(),
+        approval: m.approval.clone(),
+        gaps: m.gaps.clone(),
+        log: m.log.clone(),
+        error: m.error.clone(),
+        discarded: m.discarded.clone(),
+        reparse: m.reparse.clone(),
+        bases: m.bases.clone(),
+        upstream: m.upstream.clone(),
+        together: m.together.clone(),
+        others: m.others,
+    }
+}
+
 /// The writes that a plain record and a commit of the lake have in common.
 pub trait StateWrite {
     /// Returns the connection of the transaction.
@@ -30,8 +68,7 @@ pub trait StateWrite {
     /// The catalog cannot be written.
     fn put_manifest(&self, manifest: &Manifest, finished: Option<IngestTime>) -> Result<(), CatalogError> {
         let c = self.connection();
-        let stored = Manifest { partitions: Vec::new(), checks: Vec::new(), ..manifest.clone() };
-        let json = serde_json::to_string(&stored).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
+        let json = serde_json::to_string(&without_rows(manifest)).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
         let m = manifest;
         let sum = |f: fn(&PartitionRecord) -> u64| m.partitions.iter().map(f).sum::<u64>() as i64;
         c.execute(
@@ -344,7 +381,7 @@ impl Commit<'_> {
     ///
     /// # Errors
     /// The catalog cannot be written.
-    pub fn put_published(&self, dataset: &str, rows: &[PublishedRow]) -> Result<(), CatalogError> {
+    pub fn put_published(&self, dataset: &str, rows: impl Iterator<Item = PublishedRow>) -> Result<(), CatalogError> {
         // Not OR REPLACE, which removes rows without a word to triggers: what changes is noted (`sums`).
         let mut insert = self.tx.prepare_cached(
             "INSERT INTO restitch_partition VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)

@@ -181,12 +181,25 @@ impl Opened {
 
     /// Appends one line to `into`, with its line feed, but no more than about `bytes_max` of it.
     pub(super) fn read_line(&mut self, into: &mut Vec<u8>, bytes_max: usize) -> Result<LineEnd, DecodeError> {
-        let limit = bytes_max as u64 + 1;
-        match (&mut self.reader).take(limit).read_until(b'\n', into) {
-            Err(e) => Err(self.error(e)),
-            Ok(n) if n > 0 && into.last() == Some(&b'\n') => Ok(LineEnd::Feed),
-            Ok(n) if n as u64 == limit => Ok(LineEnd::TooLong),
-            Ok(_) => Ok(LineEnd::File),
+        let mut room = bytes_max + 1;
+        loop {
+            let bytes = match self.reader.fill_buf() {
+                Ok(bytes) => bytes,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Err(e) => return Err(self.error(e)),
+            };
+            let bytes = &bytes[..bytes.len().min(room)];
+            let feed = memchr::memchr(b'\n', bytes);
+            let used = feed.map_or(bytes.len(), |at| at + 1);
+            into.extend_from_slice(&bytes[..used]);
+            self.reader.consume(used);
+            room -= used;
+            match feed {
+                Some(_) => return Ok(LineEnd::Feed),
+                None if room == 0 => return Ok(LineEnd::TooLong),
+                None if used == 0 => return Ok(LineEnd::File),
+                None => {}
+            }
         }
     }
 
