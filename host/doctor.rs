@@ -5,7 +5,7 @@
 use crate::{
     catalog::{Catalog, CatalogError, RecordedFile, TransformRow},
     id::{Digest, RunId},
-    store::{Store, StoreError, each, owner_of, staged_list, staging},
+    store::{GATE, Store, StoreError, each, owner_of, staged_list, staging},
 };
 use std::collections::HashSet;
 
@@ -94,18 +94,46 @@ pub fn examine(store: &Store, catalog: &mut Catalog, quick: bool, workers: usize
     }
     report.files = (files.len() as u64, files.iter().map(|f| f.bytes).sum());
     report.bad = damaged(store, &files, quick, workers);
-    let pending: HashSet<String> = catalog.read(|v| v.pending_runs())?.into_iter().map(|run| run.to_string()).collect();
-    // Who publishes a run has moved its files, and is about to say so, or to move them back.
-    let at_work = |owner: &str| store.exists(&staging(owner)) && matches!(store.claim(owner), Ok(None));
-    report.bad.retain(|b| !b.path.starts_with("staging/") || (pending.contains(owner_of(&b.path)) && !at_work(owner_of(&b.path))));
-    // Last, so that what was added meanwhile is known by now.
+    let (staged, others): (Vec<BadFile>, Vec<BadFile>) = std::mem::take(&mut report.bad).into_iter().partition(|b| b.path.starts_with("staging/"));
+    report.bad = others;
+    for of_one in staged.chunk_by(|a, b| owner_of(&a.path) == owner_of(&b.path)) {
+        report.bad.extend(still_bad(store, catalog, of_one, &files, quick)?);
+    }
+    // What is moved into place at this moment was meant to be before, or is known after.
+    let meant = catalog.read(|v| v.leaving_files())?;
     let there = store.files_under("data")?;
+    // Last, so that what was added meanwhile is known by now.
     let known: HashSet<String> = catalog.read(|v| {
         let known = v.recorded_files()?.into_iter().map(|f| f.path);
-        Ok::<_, CatalogError>(known.chain(v.leaving_files()?).collect())
+        Ok::<_, CatalogError>(known.chain(v.leaving_files()?).chain(meant).collect())
     })?;
-    report.orphans = there.into_iter().filter(|(path, _)| !known.contains(path)).collect();
+    // A file, or the folder that it is in.
+    let is_known = |path: &str| known.contains(path) || path.rfind('/').is_some_and(|end| known.contains(&path[..=end]));
+    report.orphans = there.into_iter().filter(|(path, _)| !is_known(path)).collect();
     Ok(report)
+}
+
+/// Returns which staged files of a run are still not what was recorded once nobody else is at it: who publishes it has moved them, and is about to say so, or to
+/// move them back.
+fn still_bad(store: &Store, catalog: &mut Catalog, bad: &[BadFile], files: &[RecordedFile], quick: bool) -> Result<Vec<BadFile>, DoctorError> {
+    let Some(owner) = bad.first().map(|b| owner_of(&b.path).to_owned()) else { return Ok(Vec::new()) };
+    let claim = match store.exists(&staging(&owner)) {
+        true => {
+            let _gate = store.lock(GATE)?;
+            Some(store.claim(&owner)?)
+        }
+        false => None,
+    };
+    let (pending, intents) = catalog.read(|v| Ok::<_, CatalogError>((v.pending_runs()?, v.intents()?)))?;
+    let gone = !pending.iter().any(|run| run.to_string() == owner);
+    if gone || matches!(claim, Some(None)) || intents.iter().any(|(of, _)| *of == owner) {
+        return Ok(Vec::new());
+    }
+    let again = |b: &BadFile| {
+        let file = files.iter().find(|f| f.path == b.path)?;
+        fault(store, file, quick).map(|fault| BadFile { path: b.path.clone(), fault })
+    };
+    Ok(bad.iter().filter_map(again).collect())
 }
 
 /// Returns those of `files` that are not what was recorded, in their order; several are read at once.

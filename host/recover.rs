@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, StateWrite},
     id::RunId,
     manifest::{Manifest, Status},
-    store::{GATE, Store, StoreError, staged_files, staging},
+    store::{GATE, Store, StoreError, staged_files, staged_list, staging},
     time::IngestTime,
 };
 use std::collections::BTreeSet;
@@ -76,17 +76,18 @@ fn is_owner(name: &str) -> bool {
     ["ingest-", "query-", "verify-"].iter().any(|kind| name.starts_with(kind)) || name.parse::<RunId>().is_ok_and(|run| run.to_string() == name)
 }
 
-/// Takes back what `owner` moved into place without a commit that refers to it. Files are removed; a folder, whose path ends with `/`, becomes what it was, the
-/// staged output of a run, unless that is still there. Returns how many files it was.
+/// Takes back what `owner` moved into place without a commit that refers to it. Of a run whose output waits, the folder, whose path ends with `/`, becomes what it
+/// was; files of others, and second names of files that are still staged, are removed. Returns how many files it was.
 ///
 /// # Errors
 /// The catalog or the folder refuses.
+/// # After a crash
+/// It can be called again: what is moved back is moved at once, and before anything is removed.
 pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usize, RecoverError> {
     let intents: Vec<String> = catalog.read(|v| v.intents())?.into_iter().filter(|(o, _)| o == owner).map(|(_, p)| p).collect();
     if intents.is_empty() {
         return Ok(0);
     }
-    let staged = staged_files(&staging(owner));
     let mut paths = Vec::new();
     for intent in &intents {
         match intent.strip_suffix('/') {
@@ -97,20 +98,33 @@ pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usi
     // The commit that would refer to them also clears the intents, so none of them is referred to.
     // Twice is cheap: what the catalog refers to is never touched.
     let referred = catalog.read(|v| v.referred(&paths.iter().map(String::as_str).collect::<Vec<_>>()))?;
+    paths.retain(|path| store.exists(path) && !referred.contains(path));
     let folder = intents.iter().find(|i| i.ends_with('/'));
-    let mut withdrawn = 0;
-    if let Some(folder) = folder.filter(|f| referred.is_empty() && !store.exists(&staged) && store.exists(f)) {
-        store.move_dir(folder, &staged)?;
-        store.sync_parent(&staged)?;
-        store.sync_parent(folder)?;
-        withdrawn += paths.len();
-    } else {
-        for path in paths.iter().filter(|p| !referred.contains(*p)) {
-            withdrawn += store.exists(path) as usize;
-            store.remove(path)?;
-        }
+    let moved = match folder.filter(|_| store.exists(&staged_list(owner)) && !store.exists(&staged_files(&staging(owner))) && !paths.is_empty()) {
+        Some(folder) => move_back(store, owner, folder, &paths)?,
+        None => false,
+    };
+    if !moved {
+        paths.iter().try_for_each(|path| store.remove(path))?;
         store.remove_run_folders(paths.iter().map(String::as_str));
     }
     catalog.record(|r| r.clear_intents(owner))?;
-    Ok(withdrawn)
+    Ok(paths.len())
+}
+
+/// Makes the files of a folder the staged output of `owner` again. Returns whether they were moved, and not copied to another file system.
+fn move_back(store: &Store, owner: &str, folder: &str, paths: &[String]) -> Result<bool, StoreError> {
+    let staged = staged_files(&staging(owner));
+    let moved = store.move_dir(folder, &staged)?;
+    if !moved {
+        let partial = format!("{staged}.partial");
+        store.remove_dir(&partial)?;
+        let copies: Vec<String> = paths.iter().map(|path| format!("{partial}{}", &path[folder.len() - 1..])).collect();
+        store.link(&paths.iter().zip(&copies).map(|(from, to)| (from.as_str(), to.as_str())).collect::<Vec<_>>())?;
+        store.sync_entries(&copies[..1])?;
+        store.move_dir(&partial, &staged)?;
+    }
+    store.sync_parent(&staged)?;
+    store.sync_parent(folder)?;
+    Ok(moved)
 }

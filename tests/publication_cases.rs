@@ -1,7 +1,7 @@
 //! Faults that other systems had when they published, with the right outcome in numbers: the cases 01 to 09, 19, 33 and 37 to 40.
 //! Inputs are in tests/cases. Each test says what went wrong elsewhere.
 
-use crate::support::{Lab, chain, component, order};
+use crate::support::{Lab, chain, component, copy, order};
 use restitch::{
     id::RunId,
     manifest::{Kind, Manifest, Mode, Status},
@@ -475,21 +475,66 @@ fn files_below(folder: &Path, found: &mut Vec<String>) {
     }
 }
 
+/// Puts `staging` on another file system; none, if there is no other.
+#[cfg(unix)]
+fn elsewhere(lab: &Lab) -> Option<tempfile::TempDir> {
+    use std::os::unix::fs::MetadataExt;
+    let device = |path: &Path| std::fs::metadata(path).map(|m| m.dev()).ok();
+    let here = device(lab.folder.path());
+    let other = ["/dev/shm", "/var/tmp", "/run"].map(PathBuf::from).into_iter().find(|p| device(p).is_some_and(|d| Some(d) != here))?;
+    let (other, staging) = (tempfile::tempdir_in(other).ok()?, lab.path("warehouse/staging"));
+    copy(&staging, other.path());
+    std::fs::remove_dir_all(&staging).unwrap();
+    std::os::unix::fs::symlink(other.path(), &staging).unwrap();
+    Some(other)
+}
+
+/// Between the death of a process and the next command, `staging` may also have moved: what waits there is not lost, and nothing is left.
+#[cfg(unix)]
+#[test]
+fn who_dies_while_staging_lies_elsewhere_leaves_nothing_and_loses_nothing() {
+    let original = lab("day", "UTC", "");
+    original.land("one.jsonl", "{\"id\":\"r1\",\"ts\":\"2025-10-19T00:00:00Z\",\"v\":1}\n");
+    original.run();
+    let published = original.backfill("2025-10-19", "2025-10-19").run;
+    let staged = stage(&original, "2025-10-19").run;
+    for verb in ["publish", "rollback"] {
+        for steps in 0.. {
+            let mut lab = Lab { folder: tempfile::tempdir().unwrap(), ..self::lab("day", "UTC", "") };
+            copy(original.folder.path(), lab.folder.path());
+            lab.open();
+            let before = (verb == "rollback").then(|| elsewhere(&lab));
+            lab.faults = Faults::after(steps);
+            let act = |lab: &Lab| match verb {
+                "publish" => lab.open().publish(staged).map(drop),
+                _ => lab.open().rollback(published, false, None).map(drop),
+            };
+            let died = catch_unwind(AssertUnwindSafe(|| act(&lab).unwrap())).is_err();
+            lab.faults = Faults::default();
+            let Some(_other) = before.unwrap_or_else(|| elsewhere(&lab)) else { return };
+            let report = lab.open().doctor(false).unwrap();
+            assert!(report.healthy() && report.orphans.is_empty(), "{verb}, step {steps}: {report:?}");
+            let sql = format!("select count(*) from restitch_runs where status = 'published' and (run = '{staged}' or kind = 'rollback')");
+            let done = lab.rows(&sql) == ["1"];
+            if !done {
+                act(&lab).unwrap_or_else(|e| panic!("{verb}, step {steps}: {e}"));
+            }
+            assert_eq!(lab.rows(SUM), ["1 1"], "{verb}, step {steps}");
+            if !died {
+                assert!(steps > 5, "{verb}: {steps}");
+                break;
+            }
+        }
+    }
+}
+
 /// Case 37. A rename from staging failed at the last step, because staging lay on another volume.
 #[cfg(unix)]
 #[test]
 fn staging_may_lie_on_another_file_system() {
-    use std::os::unix::fs::MetadataExt;
     let lab = lab("day", "UTC", "");
-    let device = |path: &Path| std::fs::metadata(path).map(|m| m.dev()).ok();
-    let here = device(lab.folder.path());
     // A machine with one file system has nothing to show.
-    let Some(other) = ["/dev/shm", "/var/tmp", "/run"].map(PathBuf::from).into_iter().find(|p| device(p).is_some_and(|d| Some(d) != here)) else {
-        return;
-    };
-    let Ok(other) = tempfile::tempdir_in(other) else { return };
-    std::fs::remove_dir_all(lab.path("warehouse/staging")).unwrap();
-    std::os::unix::fs::symlink(other.path(), lab.path("warehouse/staging")).unwrap();
+    let Some(other) = elsewhere(&lab) else { return };
     lab.land("one.jsonl", "{\"id\":\"r1\",\"ts\":\"2025-10-19T00:00:00Z\",\"v\":1}\n");
     let run = lab.run();
     let staged = stage(&lab, "2025-10-19");

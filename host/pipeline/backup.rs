@@ -4,6 +4,7 @@
 use super::{Error, Workshop, run::read_staged};
 use crate::{
     catalog::{FILE, Named},
+    id::RunId,
     store::{Store, staged_list, staging},
 };
 use std::path::Path;
@@ -43,14 +44,10 @@ impl Workshop {
         let partial = format!("{FILE}.partial");
         let Named { data_files: mut paths, pending } = self.catalog.copy_to(&to, &partial)?;
         for run in pending {
-            // Somebody who publishes it moves its files before the catalog says so.
             let staged = read_staged(&self.store, run).ok().filter(|staged| staged.files.iter().all(|file| self.store.exists(&file.path)));
-            let Some(staged) = staged else {
-                let message = format!("{} went while it was copied: its run was published or discarded", staging(&run.to_string()));
-                return Err(Error::Usage { message, hint: Some("empty the folder, and back up again".into()) });
-            };
-            paths.push(staged_list(&run.to_string()));
-            paths.extend(staged.files.into_iter().map(|file| file.path));
+            let Some(staged) = staged else { return Err(self.not_whole(run)?) };
+            // First: somebody who publishes it moves its files before the catalog says so.
+            paths.splice(0..0, staged.files.into_iter().map(|file| file.path).chain([staged_list(&run.to_string())]));
         }
         let components = self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial"));
         paths.extend(components.map(|n| format!("transforms/{n}")));
@@ -64,5 +61,17 @@ impl Workshop {
         to.rename(&partial, FILE)?;
         to.sync_parent(FILE)?;
         Ok(done)
+    }
+
+    /// Says why not all is there of what a run has staged.
+    fn not_whole(&mut self, run: RunId) -> Result<Error, Error> {
+        let owner = run.to_string();
+        let waits = self.catalog.read(|v| v.pending_runs())?.contains(&run);
+        if waits && (!self.store.exists(&staging(&owner)) || self.claim(&owner)?.is_some()) {
+            let message = format!("what {run} staged is not all there");
+            return Ok(Error::Usage { message, hint: Some(format!("`restitch discard {run}`, empty the folder, and back up again")) });
+        }
+        let message = format!("{} went while it was copied: its run was published or discarded", staging(&owner));
+        Ok(Error::Usage { message, hint: Some("empty the folder, and back up again".into()) })
     }
 }

@@ -449,7 +449,7 @@ impl Error {
 fn missing_hint(path: &str) -> Option<String> {
     let text = |s: &str| Some(s.to_owned());
     match path {
-        p if p.contains("staging/") => text("nothing was published; discard the run, and run again"),
+        p if p.contains("staging/") => text("nothing was published; unless the run is being published just now, discard the run, and run again"),
         p if p.contains("transforms/") => {
             text("`restitch transform add` of the same component puts it back where it is gone; a damaged one is to be removed first")
         }

@@ -697,6 +697,7 @@ pub(super) struct StagedFiles {
 fn write_staged(store: &Store, run: RunId, staged: &Staged) -> Result<(), Error> {
     let json = serde_json::to_vec(staged).map_err(|e| Error::Internal(e.to_string()))?;
     store.sync_files(&staged.files.iter().map(|f| f.path.as_str()).collect::<Vec<_>>())?;
+    store.sync_entries(&staged.files.iter().take(1).map(|f| f.path.clone()).collect::<Vec<_>>())?;
     Ok(store.put(&staged_list(&run.to_string()), &json)?)
 }
 
