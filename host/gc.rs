@@ -12,7 +12,10 @@ use crate::{
     time::{EventTime, IngestTime},
     window::{Calendar, Grain},
 };
-use std::collections::{BTreeMap, HashMap, HashSet, hash_map::Entry};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    path::Path,
+};
 
 /// Why nothing was removed.
 #[derive(Debug, thiserror::Error)]
@@ -529,7 +532,7 @@ fn remove_bytes(store: &Store, catalog: &mut Catalog) -> Result<u64, GcError> {
         }
         gone.push((id, path));
     }
-    store.remove_run_folders(gone.iter().map(|(_, path)| path.as_str()));
+    store.remove_run_folders(gone.iter().filter_map(|(_, path)| Path::new(path).parent()));
     catalog.record(|r| r.put_gone(&gone, &data_path))?;
     Ok(0)
 }

@@ -9,7 +9,7 @@ use crate::{
     store::{GATE, Store, StoreError, staged_files, staged_list, staging},
     time::IngestTime,
 };
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, path::Path};
 
 /// Why recovery could not be completed. It is tried again by the next command.
 #[derive(Debug, thiserror::Error)]
@@ -99,14 +99,14 @@ pub fn withdraw(store: &Store, catalog: &mut Catalog, owner: &str) -> Result<usi
     // Twice is cheap: what the catalog refers to is never touched.
     let referred = catalog.read(|v| v.referred(&paths.iter().map(String::as_str).collect::<Vec<_>>()))?;
     paths.retain(|path| store.exists(path) && !referred.contains(path));
-    let folder = intents.iter().find(|i| i.ends_with('/'));
-    let moved = match folder.filter(|_| store.exists(&staged_list(owner)) && !store.exists(&staged_files(&staging(owner))) && !paths.is_empty()) {
-        Some(folder) => move_back(store, owner, folder, &paths)?,
-        None => false,
+    let waits = store.exists(&staged_list(owner)) && !store.exists(&staged_files(&staging(owner)));
+    let moved = match intents.iter().find(|i| i.ends_with('/')) {
+        Some(folder) if waits && referred.is_empty() && !paths.is_empty() => move_back(store, owner, folder, &paths)?,
+        _ => false,
     };
     if !moved {
         paths.iter().try_for_each(|path| store.remove(path))?;
-        store.remove_run_folders(paths.iter().map(String::as_str));
+        store.remove_run_folders(intents.iter().filter(|i| i.ends_with('/')).map(Path::new));
     }
     catalog.record(|r| r.clear_intents(owner))?;
     Ok(paths.len())

@@ -331,15 +331,12 @@ impl Store {
     /// # After an error or a crash
     /// The whole file has its old name, and nothing or a part of it may have the new one.
     pub fn rename(&self, from: &str, to: &str) -> Result<(), StoreError> {
-        self.faults.step();
-        let (from, to) = (self.path(from), self.path(to));
-        match in_folder(&to, || fs::rename(&from, &to))? {
-            Err(e) if e.kind() == io::ErrorKind::CrossesDevices => {
-                copy_durably(&from, &to)?;
-                fs::remove_file(&from).at("remove", &from)
-            }
-            moved => moved.at("move a file to", &to),
+        if self.moved("move a file to", from, to)? {
+            return Ok(());
         }
+        let from = self.path(from);
+        copy_durably(&from, &self.path(to))?;
+        fs::remove_file(&from).at("remove", &from)
     }
 
     /// Moves a folder and all that is in it inside the warehouse, at once. Returns whether it did: to another file system nothing is moved.
@@ -347,11 +344,16 @@ impl Store {
     /// # Errors
     /// There is no such folder, or something is at its new name.
     pub fn move_dir(&self, from: &str, to: &str) -> Result<bool, StoreError> {
+        self.moved("move a folder to", from, to)
+    }
+
+    /// Moves what can be moved by giving it another name.
+    fn moved(&self, action: &'static str, from: &str, to: &str) -> Result<bool, StoreError> {
         self.faults.step();
         let (from, to) = (self.path(from), self.path(to));
         match in_folder(&to, || fs::rename(&from, &to))? {
             Err(e) if e.kind() == io::ErrorKind::CrossesDevices => Ok(false),
-            moved => moved.at("move a folder to", &to).map(|()| true),
+            moved => moved.at(action, &to).map(|()| true),
         }
     }
 
@@ -405,11 +407,11 @@ impl Store {
         }
     }
 
-    /// Removes the folders that files of runs were in, where nothing is in them any more: only the run puts files there, and each of them once. What is in
-    /// the way stays.
-    pub fn remove_run_folders<'p>(&self, files: impl Iterator<Item = &'p str>) {
+    /// Removes those of some folders that files of runs were in, where nothing is in them any more: only the run puts files there, and each of them once. What
+    /// is in the way stays.
+    pub fn remove_run_folders<'p>(&self, folders: impl Iterator<Item = &'p Path>) {
         let is_run = |name: &str| name.parse::<RunId>().is_ok_and(|run| run.to_string() == name);
-        let folders: BTreeSet<&Path> = files.filter_map(|f| Path::new(f).parent()).collect();
+        let folders: BTreeSet<&Path> = folders.collect();
         for folder in folders.into_iter().filter(|f| f.file_name().and_then(|n| n.to_str()).is_some_and(is_run)) {
             fs::remove_dir(self.root.join(folder)).ok();
         }

@@ -123,7 +123,7 @@ impl View<'_> {
     }
 
     /// Returns the other files below the data folder that the catalog knows: those that are to be removed, by us or by the clean-up of another tool, and
-    /// another tool's lists of deleted rows.
+    /// another tool's lists of deleted rows; and those that are moved into place at this moment, or the folder of these, with a slash at the end.
     ///
     /// # Errors
     /// The catalog cannot be read.

@@ -151,9 +151,9 @@ impl Shape {
 
     /// Puts the values of one line into `columns`, of which each gets one row if all is well.
     pub(super) fn put(&mut self, line: &[u8], columns: &mut [super::Column]) -> Result<(), Bad> {
-        let text = match simdutf8::basic::from_utf8(line) {
+        let text = match simdutf8::compat::from_utf8(line) {
             Ok(text) => text,
-            Err(_) => return Err(Bad::Syntax(format!("column {}: not UTF-8", valid_up_to(line) + 1))),
+            Err(e) => return Err(Bad::Syntax(format!("column {}: not UTF-8", e.valid_up_to() + 1))),
         };
         if self.put_at_once(text, columns) {
             return Ok(());
@@ -242,11 +242,6 @@ impl Shape {
         self.leftover.iter().for_each(|i| self.unknown.add(&self.keys[*i], self.records));
         self.records = 0;
     }
-}
-
-/// Returns how many bytes of a text are UTF-8 from its start.
-fn valid_up_to(line: &[u8]) -> usize {
-    std::str::from_utf8(line).err().map_or(line.len(), |e| e.valid_up_to())
 }
 
 /// Returns an empty vector that owns the memory of `used`.

@@ -42,13 +42,15 @@ impl Workshop {
         to.create_dir("transforms")?;
         // First the catalog, then its files: what it names is durable, and is never changed.
         let partial = format!("{FILE}.partial");
-        let Named { data_files: mut paths, pending } = self.catalog.copy_to(&to, &partial)?;
+        let Named { data_files, pending } = self.catalog.copy_to(&to, &partial)?;
+        // What is staged first: somebody who publishes it moves its files before the catalog says so.
+        let mut paths = Vec::new();
         for run in pending {
             let staged = read_staged(&self.store, run).ok().filter(|staged| staged.files.iter().all(|file| self.store.exists(&file.path)));
             let Some(staged) = staged else { return Err(self.not_whole(run)?) };
-            // First: somebody who publishes it moves its files before the catalog says so.
-            paths.splice(0..0, staged.files.into_iter().map(|file| file.path).chain([staged_list(&run.to_string())]));
+            paths.extend(staged.files.into_iter().map(|file| file.path).chain([staged_list(&run.to_string())]));
         }
+        paths.extend(data_files);
         let components = self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial"));
         paths.extend(components.map(|n| format!("transforms/{n}")));
         let mut done = Backup::default();
