@@ -85,43 +85,41 @@ const COMPARE_ROWS: u64 = 2_000_000;
 /// # Errors
 /// The comparison itself failed. A check that fails, or cannot be evaluated, is a record, not an error.
 pub fn check(subject: &Subject, catalog: &mut Catalog, mut computed: Vec<Computed>, prior: &[PublishedRow]) -> Result<Checked, CheckError> {
-    let mut partitions: Vec<PartitionRecord> = computed.iter_mut().map(|c| std::mem::take(&mut c.record)).collect();
     let by_name: HashMap<&str, &PublishedRow> = prior.iter().map(|p| (p.partition.as_str(), p)).collect();
-    for p in &mut partitions {
+    for p in computed.iter_mut().map(|c| &mut c.record) {
         if let Some(before) = by_name.get(p.partition.as_str()) {
             (p.prior_run, p.prior_rows, p.prior_checksum) = (Some(before.run), Some(before.rows as u64), Some(before.checksum));
         }
     }
-    let live = live_files(subject, catalog, &partitions)?;
-    compare(subject, &computed, &live, &mut partitions)?;
+    drop(by_name);
+    let live = live_files(subject, catalog, &computed)?;
+    compare(subject, &mut computed, &live)?;
     let mut checks = Vec::new();
     if subject.validation != Validation::Off {
-        let evaluation = Evaluation { subject, computed: &computed, live: &live, partitions: &partitions };
+        let evaluation = Evaluation { subject, computed: &computed, live: &live };
         checks = subject.checks.iter().map(|c| evaluation.evaluate(c)).collect();
         checks.extend(evaluation.key_is_unique());
     }
-    let log: Vec<String> = computed.iter().zip(&partitions).flat_map(|(c, p)| c.log.iter().map(move |l| format!("{}: {l}", p.partition))).collect();
+    let log: Vec<String> = computed.iter().flat_map(|c| c.log.iter().map(move |l| format!("{}: {l}", c.record.partition))).collect();
     let log = log[log.len().saturating_sub(LOG_LINES)..].to_vec();
-    let files = computed.into_iter().flat_map(|c| c.files).collect();
+    let mut files = Vec::with_capacity(computed.iter().map(|c| c.files.len()).sum());
+    computed.iter_mut().for_each(|c| files.append(&mut c.files));
+    // In the memory that they are in: there may be a hundred thousand.
+    let partitions = computed.into_iter().map(|c| c.record).collect();
     Ok(Checked { partitions, files, checks, log })
 }
 
 /// The published files of the partitions that differ.
-fn live_files(subject: &Subject, catalog: &mut Catalog, partitions: &[PartitionRecord]) -> Result<HashMap<String, Vec<LiveFile>>, CheckError> {
+fn live_files(subject: &Subject, catalog: &mut Catalog, computed: &[Computed]) -> Result<HashMap<String, Vec<LiveFile>>, CheckError> {
     let Some(table) = subject.published else { return Ok(HashMap::new()) };
-    let differ = partitions.iter().filter(|p| p.prior_checksum.is_some()).map(|p| p.partition.as_str());
+    let differ = computed.iter().map(|c| &c.record).filter(|p| p.prior_checksum.is_some()).map(|p| p.partition.as_str());
     Ok(catalog.read(|view| view.files_of(table, subject.base, differ))?)
 }
 
 /// Fills in rows added, removed and changed. Equal checksums need no look at the rows.
-fn compare(
-    subject: &Subject,
-    computed: &[Computed],
-    live: &HashMap<String, Vec<LiveFile>>,
-    partitions: &mut [PartitionRecord],
-) -> Result<(), CheckError> {
+fn compare(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, Vec<LiveFile>>) -> Result<(), CheckError> {
     let mut different = Vec::new();
-    for (i, p) in partitions.iter_mut().enumerate() {
+    for (i, p) in computed.iter_mut().map(|c| &mut c.record).enumerate() {
         let prior_rows = p.prior_rows.unwrap_or(0);
         let counts = if p.prior_checksum.is_some() && p.prior_checksum == p.checksum {
             (0, 0, 0)
@@ -138,18 +136,19 @@ fn compare(
         };
         (p.added, p.removed, p.changed) = (Some(counts.0), Some(counts.1), Some(counts.2));
     }
-    let different = compare_in_order(subject, computed, live, partitions, different);
+    let different = compare_in_order(subject, computed, live, different);
     let mut rest = different.as_slice();
     while !rest.is_empty() {
         let mut rows = 0;
         let take = rest.iter().take_while(|i| {
-            rows += partitions[**i].rows + partitions[**i].prior_rows.unwrap_or(0);
+            let p = &computed[**i].record;
+            rows += p.rows + p.prior_rows.unwrap_or(0);
             rows <= COMPARE_ROWS
         });
         let (group, next) = rest.split_at(take.count().max(1));
         rest = next;
         let output = group.iter().flat_map(|i| computed[*i].files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
-        let prior = group.iter().flat_map(|i| live.get(&partitions[*i].partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
+        let prior = group.iter().flat_map(|i| live.get(&computed[*i].record.partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
         let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
         let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
         let differences = query::compare(
@@ -164,7 +163,7 @@ fn compare(
         .map_err(CheckError::Compare)?;
         let differences: HashMap<String, Difference> = differences.into_iter().collect();
         for i in group {
-            let p = &mut partitions[*i];
+            let p = &mut computed[*i].record;
             let d = differences.get(&p.partition).copied().unwrap_or_default();
             (p.added, p.removed, p.changed) = (Some(d.added), Some(d.removed), Some(d.changed));
         }
@@ -173,25 +172,20 @@ fn compare(
 }
 
 /// Compares those of some partitions whose rows stand in order on both sides, and returns the others.
-fn compare_in_order(
-    subject: &Subject,
-    computed: &[Computed],
-    live: &HashMap<String, Vec<LiveFile>>,
-    partitions: &mut [PartitionRecord],
-    different: Vec<usize>,
-) -> Vec<usize> {
+fn compare_in_order(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, Vec<LiveFile>>, different: Vec<usize>) -> Vec<usize> {
     let columns = rows::Columns { fields: subject.fields, key: subject.key, partition: PARTITION };
     let one = |i: &usize| {
         let output: Vec<&str> = computed[*i].files.iter().map(|f| f.path.as_str()).collect();
-        let partition = &partitions[*i].partition;
+        let partition = &computed[*i].record.partition;
         let prior: Vec<&str> = live.get(partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
         rows::compare(subject.store, &columns, partition, &output, &prior)
     };
     let differences = each(&different, subject.workers, one);
     let mut rest = Vec::new();
     for (i, difference) in different.iter().zip(differences) {
+        let p = &mut computed[*i].record;
         match difference {
-            Some(d) => (partitions[*i].added, partitions[*i].removed, partitions[*i].changed) = (Some(d.added), Some(d.removed), Some(d.changed)),
+            Some(d) => (p.added, p.removed, p.changed) = (Some(d.added), Some(d.removed), Some(d.changed)),
             None => rest.push(*i),
         }
     }
@@ -209,7 +203,6 @@ struct Evaluation<'e> {
     subject: &'e Subject<'e>,
     computed: &'e [Computed],
     live: &'e HashMap<String, Vec<LiveFile>>,
-    partitions: &'e [PartitionRecord],
 }
 
 impl Evaluation<'_> {
@@ -242,12 +235,16 @@ impl Evaluation<'_> {
         .then_some(record)
     }
 
+    fn partitions(&self) -> impl Iterator<Item = &PartitionRecord> {
+        self.computed.iter().map(|c| &c.record)
+    }
+
     fn rows(&self) -> u64 {
-        self.partitions.iter().map(|p| p.rows).sum()
+        self.partitions().map(|p| p.rows).sum()
     }
 
     fn row_count(&self, min: Option<u64>, max: Option<u64>, max_change: Option<f64>) -> Verdict {
-        let (rows, prior) = (self.rows(), self.partitions.iter().filter_map(|p| p.prior_rows).sum::<u64>());
+        let (rows, prior) = (self.rows(), self.partitions().filter_map(|p| p.prior_rows).sum::<u64>());
         let mut expected: Vec<String> = Vec::new();
         let mut passed = min.is_none_or(|m| rows >= m) && max.is_none_or(|m| rows <= m);
         expected.extend(min.map(|m| format!("at least {m}")));
@@ -256,8 +253,8 @@ impl Evaluation<'_> {
         if let Some(limit) = max_change {
             expected.push(format!("change within {}", percent(limit)));
             // Only partitions that were there before: a new one says nothing about the change of an old one.
-            let kept: u64 = self.partitions.iter().filter(|p| p.prior_rows.is_some()).map(|p| p.rows).sum();
-            if self.partitions.iter().any(|p| p.prior_rows.is_some()) {
+            let kept: u64 = self.partitions().filter(|p| p.prior_rows.is_some()).map(|p| p.rows).sum();
+            if self.partitions().any(|p| p.prior_rows.is_some()) {
                 let change = share(kept.abs_diff(prior), prior);
                 passed &= change <= limit;
                 measured += &format!(", {kept} where there were {prior} ({}{})", if kept < prior { "-" } else { "+" }, percent(change));
@@ -268,8 +265,7 @@ impl Evaluation<'_> {
 
     /// The first partitions, by name, of which something holds.
     fn places(&self, bad: impl Fn(&Computed) -> bool) -> Vec<&str> {
-        let all = self.computed.iter().zip(self.partitions);
-        all.filter(|(c, _)| bad(c)).map(|(_, p)| p.partition.as_str()).take(SHOWN_ROWS).collect()
+        self.computed.iter().filter(|c| bad(c)).map(|c| c.record.partition.as_str()).take(SHOWN_ROWS).collect()
     }
 
     fn unique_key(&self) -> Verdict {
@@ -314,11 +310,11 @@ impl Evaluation<'_> {
         let index =
             self.subject.checks.iter().filter(|c| matches!(c.kind, CheckKind::Balance { .. })).position(|c| std::ptr::eq(c, check)).unwrap_or(0);
         let mut off = Vec::new();
-        for (c, p) in self.computed.iter().zip(self.partitions) {
+        for c in self.computed {
             let Some(balance) = c.balances.get(index) else { continue };
             // What is in quarantine is no part of the output: all in = out + quarantine, whatever the aggregate.
             if !balance.input.within(&balance.output, tolerance) {
-                off.push(format!("{}: {}", p.partition, balance_text(balance)));
+                off.push(format!("{}: {}", c.record.partition, balance_text(balance)));
             }
         }
         let single = match self.computed {
@@ -367,7 +363,7 @@ impl Evaluation<'_> {
     }
 
     fn compared(&self, max_added: Option<f64>, max_removed: Option<f64>, max_changed: Option<f64>) -> Verdict {
-        let before: Vec<&PartitionRecord> = self.partitions.iter().filter(|p| p.prior_rows.is_some()).collect();
+        let before: Vec<&PartitionRecord> = self.partitions().filter(|p| p.prior_rows.is_some()).collect();
         let sum = |f: fn(&PartitionRecord) -> Option<u64>| before.iter().filter_map(|p| f(p)).sum::<u64>();
         let (prior, added, removed, changed) = (sum(|p| p.prior_rows), sum(|p| p.added), sum(|p| p.removed), sum(|p| p.changed));
         let limits = [("added", added, max_added), ("removed", removed, max_removed), ("changed", changed, max_changed)];

@@ -123,7 +123,7 @@ impl PublishError {
 /// # After an error
 /// Staged files are where they were; the run is to be planned again.
 /// # After a crash
-/// Before the commit, linked files are orphans that `recover` removes; after it, all of it is visible.
+/// Before the commit, `recover` moves the files back to where they were staged; after it, all of it is visible.
 pub fn publish(
     store: &Store,
     catalog: &mut Catalog,
@@ -269,6 +269,7 @@ fn record_files(manifest: &mut Manifest, staged: &[Written], paths: &[String], f
     for (Written { file, digest, .. }, path) in staged.iter().zip(paths) {
         if let Some(files) = places.get_mut(file.partition.as_deref().unwrap_or_default()) {
             let record = FileRecord { path: format!("{folder}{path}"), rows: file.rows as u64, bytes: file.bytes as u64, digest: *digest };
+            files.reserve_exact(1);
             files.push(record);
         }
     }
@@ -355,13 +356,14 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&
     let ids: Vec<i64> = commit.view().files_of(table, commit.base(), replaced)?.values().flatten().map(|f| f.id).collect();
     commit.end_files(table, &ids)?;
     commit.add_files(table, files)?;
-    let snapshot = commit.snapshot();
-    commit.put_published(&recipe.dataset, manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot)))?;
+    let (snapshot, settings) = (commit.snapshot(), recipe.settings());
+    let digest = settings.digest();
+    commit.put_published(&recipe.dataset, manifest.partitions.iter().filter_map(|p| published_row(manifest, p, snapshot, digest)))?;
     // What had not been there before an undone run is not there again.
     for p in manifest.partitions.iter().filter(|p| p.checksum.is_none()) {
         commit.remove_published(&recipe.dataset, EventTime(p.start_us))?;
     }
-    commit.put_settings(&recipe.settings())?;
+    commit.put_settings(&settings)?;
     let dataset = DatasetRow {
         name: recipe.dataset.clone(),
         sources: recipe.sources.clone(),
@@ -381,7 +383,7 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&
     Ok(())
 }
 
-fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId) -> Option<PublishedRow> {
+fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId, settings: Digest) -> Option<PublishedRow> {
     Some(PublishedRow {
         window: Window::new(EventTime(p.start_us), EventTime(p.end_us)).ok()?,
         partition: p.partition.clone(),
@@ -392,7 +394,7 @@ fn published_row(manifest: &Manifest, p: &PartitionRecord, snapshot: SnapshotId)
         rows: p.rows as i64,
         bytes: p.bytes as i64,
         checksum: p.checksum?,
-        settings_digest: p.settings_digest.unwrap_or_else(|| manifest.recipe.settings().digest()),
+        settings_digest: p.settings_digest.unwrap_or(settings),
     })
 }
 

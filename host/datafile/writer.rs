@@ -186,7 +186,7 @@ impl Writer {
         let parquet_schema = metadata.file_metadata().schema_descr();
         let fields: Vec<Field> = self.columns.iter().map(|(_, t, name)| Field::new(name, t.arrow(), true)).collect();
         let schema = Schema::new(fields);
-        let mut stats = Vec::new();
+        let mut stats = Vec::with_capacity(self.columns.len());
         for (i, (column_id, data_type, name)) in self.columns.iter().enumerate() {
             let converter = StatisticsConverter::try_new(name, &schema, parquet_schema)?;
             let groups = metadata.row_groups();

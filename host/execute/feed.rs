@@ -172,7 +172,12 @@ impl<'f> Feed<'f> {
             let quarantined = b.quarantined.map(|(all, own)| Ok::<_, QueryError>((all.finish()?, own.finish()?))).transpose()?;
             Ok(Balance { input: b.input.finish()?, output: b.output.finish()?, quarantined })
         };
-        std::mem::take(&mut self.balances).into_iter().map(|b| finish(b).map_err(&query)).collect()
+        // Collected in place they would keep the memory of what measured them.
+        let mut balances = Vec::with_capacity(self.balances.len());
+        for b in std::mem::take(&mut self.balances) {
+            balances.push(finish(b).map_err(&query)?);
+        }
+        Ok(balances)
     }
 
     /// Returns the last lines that the transform logged.

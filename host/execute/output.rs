@@ -251,12 +251,15 @@ impl<'c> Collector<'c> {
     }
 
     fn finish(&mut self, merged: Option<Merged>) -> Result<StagedRows, ExecuteError> {
-        let mut files = Vec::new();
-        if let Some(writer) = self.writer.take() {
-            let mut written = writer.finish()?;
-            written.file.partition = Some(self.partition.name.clone());
-            files.push(written);
-        }
+        // Of a hundred thousand partitions each keeps this until the swap: it has no room to spare.
+        let files = match self.writer.take() {
+            Some(writer) => {
+                let mut written = writer.finish()?;
+                written.file.partition = Some(self.partition.name.clone());
+                vec![written]
+            }
+            None => Vec::new(),
+        };
         let hash = std::mem::replace(&mut self.hash, ContentHash::new(&[]));
         Ok(StagedRows {
             rows: self.rows,

@@ -149,7 +149,10 @@ impl Workshop {
         let windows: Vec<Window> = partitions.iter().map(|p| p.window).collect();
         let asked = self.admit(&dataset.name, bound.mode, &windows, &facts)?;
         let unsettled = unsettled(&facts);
+        drop(facts);
         let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
+        // They are written; until they are computed nobody asks for them.
+        manifest.partitions = Vec::new();
         let rules = self.project.dataset(&dataset.name)?.access.clone();
         manifest.approval = asked.map(|why| Approval::ask(why, &rules, self.options.clock.now()));
         manifest.timings.compile_ms = compile_ms;
@@ -164,6 +167,9 @@ impl Workshop {
             unsettled: &unsettled,
         };
         let done = attempt.go(&mut manifest, progress);
+        if manifest.partitions.is_empty() {
+            manifest.partitions = planned(&partitions);
+        }
         manifest.timings.settle(ms(began), self.options.workers);
         let ended = self.end(manifest, done);
         // Only now: a run that says running and has no claim is taken for dead.
@@ -282,13 +288,6 @@ impl Workshop {
         let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
         let versions = self.versions(&prepared.recipe.limits)?;
         let started = self.options.clock.now();
-        let planned = |p: &PlannedPartition| PartitionRecord {
-            partition: p.name.clone(),
-            start_us: p.window.start().0,
-            end_us: p.window.end().0,
-            reason: p.reason.name().into(),
-            ..PartitionRecord::default()
-        };
         let manifest = Manifest {
             run: RunId(0),
             kind: bound.kind,
@@ -306,7 +305,7 @@ impl Workshop {
             published_snapshot: None,
             of_run: None,
             inputs,
-            partitions: partitions.iter().map(planned).collect(),
+            partitions: planned(partitions),
             checks: Vec::new(),
             checksum: None,
             timings: Timings::default(),
@@ -475,6 +474,18 @@ impl Attempt<'_> {
         manifest.timings.publish_ms = ms(began);
         Ok(())
     }
+}
+
+/// What a manifest says of partitions that were not computed.
+fn planned(partitions: &[PlannedPartition]) -> Vec<PartitionRecord> {
+    let record = |p: &PlannedPartition| PartitionRecord {
+        partition: p.name.clone(),
+        start_us: p.window.start().0,
+        end_us: p.window.end().0,
+        reason: p.reason.name().into(),
+        ..PartitionRecord::default()
+    };
+    partitions.iter().map(record).collect()
 }
 
 fn record_staged(manifest: &mut Manifest, files: &[Written]) {
