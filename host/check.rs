@@ -148,7 +148,8 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, 
         let (group, next) = rest.split_at(take.count().max(1));
         rest = next;
         let output = group.iter().flat_map(|i| computed[*i].files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
-        let prior = group.iter().flat_map(|i| live.get(&computed[*i].record.partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
+        let prior =
+            group.iter().flat_map(|i| live.get(&computed[*i].record.partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
         let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
         let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
         let differences = query::compare(

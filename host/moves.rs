@@ -217,22 +217,16 @@ fn lost(
     moved: &[(String, Vec<MovedRow>)],
     upto: SnapshotId,
 ) -> Result<Vec<QueueRow>, CatalogError> {
-    if dataset.dedup.as_ref().is_none_or(|d| d.keep == Keep::FirstIngested) {
-        // The first one stays where it is; the partition of the second one is built again because that came.
-        return Ok(Vec::new());
-    }
+    let Some(keep) = dataset.dedup.as_ref().map(|d| d.keep) else { return Ok(Vec::new()) };
     let calendar = dataset.calendar();
     let stand = stand_of(view, project, dataset)?;
     let mut rows: BTreeMap<(EventTime, SnapshotId, String), QueueRow> = BTreeMap::new();
     for (_, records) in moved {
-        // Those that counted, one after the other: first the one that counted until then.
-        let mut arrived: Vec<&MovedRow> = records.iter().filter(|r| !r.future).collect();
-        arrived.sort_by_key(|r| r.last());
-        let Some(last) = arrived.last().copied().filter(|l| l.snapshot > upto) else { continue };
-        let before = arrived.partition_point(|r| r.snapshot <= upto).saturating_sub(1);
+        let counted = counted(keep, records, upto);
+        let Some(last) = counted.last().filter(|l| l.snapshot > upto) else { continue };
         let home = calendar.at(last.at);
         let mut left: HashSet<EventTime> = HashSet::new();
-        for record in arrived[before..].iter().filter(|r| !home.contains(r.at)) {
+        for record in counted.iter().filter(|r| !home.contains(r.at)) {
             let window = calendar.at(record.at);
             if !left.insert(window.start()) {
                 continue;
@@ -260,6 +254,23 @@ fn lost(
         }
     }
     Ok(rows.into_values().collect())
+}
+
+/// Returns those of an id's records that counted, one after the other: first the one that counted when everything up to `upto` had arrived.
+fn counted(keep: Keep, records: &[MovedRow], upto: SnapshotId) -> Vec<&MovedRow> {
+    let mut arrived: Vec<&MovedRow> = records.iter().collect();
+    arrived.sort_by_key(|r| Standing::of(keep, r).arrival);
+    let mut counted: Vec<&MovedRow> = Vec::new();
+    for record in arrived {
+        if counted.last().is_some_and(|one| !Standing::of(keep, record).counts_before(keep, &Standing::of(keep, one))) {
+            continue;
+        }
+        if record.snapshot <= upto {
+            counted.clear();
+        }
+        counted.push(record);
+    }
+    counted
 }
 
 fn rank(tier: &str) -> usize {
@@ -304,16 +315,14 @@ impl Moved {
         self.ids.is_empty()
     }
 
-    /// Returns the ids that have records inside `window` and outside of it, each with the one outside that counts: by `keep` the
-    /// last or the first to arrive. One from the future takes no other's place.
-    pub fn outside(&self, window: Window, keep: Keep) -> HashMap<&str, Arrival> {
+    /// Returns the ids that have records inside `window` and outside of it, each with the one outside that counts before all others there.
+    pub fn outside(&self, window: Window, keep: Keep) -> HashMap<&str, Standing> {
         let first = self.places.partition_point(|(at, _)| *at < window.start());
         let inside = self.places[first..].iter().take_while(|(at, _)| window.contains(*at));
         let mut bounds = HashMap::new();
         for (id, rows) in inside.map(|(_, i)| &self.ids[*i]) {
-            let others = rows.iter().filter(|r| !r.future && !window.contains(r.at));
-            let bound = if keep == Keep::FirstIngested { others.map(MovedRow::first).min() } else { others.map(MovedRow::last).max() };
-            if let Some(bound) = bound {
+            let others = rows.iter().filter(|r| !window.contains(r.at)).map(|r| Standing::of(keep, r));
+            if let Some(bound) = others.reduce(|a, b| if b.counts_before(keep, &a) { b } else { a }) {
                 bounds.insert(id.as_str(), bound);
             }
         }
@@ -321,8 +330,26 @@ impl Moved {
     }
 }
 
-/// Returns whether a record counts that arrived at `arrival`, when another one with its id stands in another partition: one from the future
-/// does not.
-pub fn counts(keep: Keep, arrival: Arrival, future: bool, outside: Arrival) -> bool {
-    !future && (arrival > outside) == (keep != Keep::FirstIngested)
+/// What decides which of an id's records in different partitions counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// When it arrived.
+    pub arrival: Arrival,
+    /// Whether it lay too far in the future then.
+    pub future: bool,
+}
+
+impl Standing {
+    fn of(keep: Keep, row: &MovedRow) -> Standing {
+        Standing { arrival: if keep == Keep::FirstIngested { row.first() } else { row.last() }, future: row.future }
+    }
+
+    /// Returns whether it counts, and `other` does not. One from the future takes no place of one that is not; between two of a kind `keep` decides
+    /// by their arrival. So of any number of records there is one that counts, in one partition.
+    pub fn counts_before(&self, keep: Keep, other: &Standing) -> bool {
+        if self.future != other.future {
+            return other.future;
+        }
+        if keep == Keep::FirstIngested { self.arrival < other.arrival } else { self.arrival > other.arrival }
+    }
 }

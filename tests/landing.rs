@@ -314,7 +314,7 @@ fn files_that_are_decoded_side_by_side_land_as_if_one_after_the_other() {
             lab.rows(&format!("select _seq, _record_id, _event_time, {}, _offset, _flags, _payload_hash, _payload, customer_id from raw_orders order by _file, _offset", name("_file"))),
             lab.rows(&format!("select {}, _offset, _reason from raw_orders_rejects order by 1, 2", name("_file"))),
             lab.rows("select record_id, at_us, snapshot_id, first_seq, last_seq from restitch_moved order by 1, 2, 3"),
-            lab.rows("select partition, kind, tier, records from restitch_queue order by 1, 2, 3, 4"),
+            lab.rows("select partition, kind, tier, records from restitch_repair_queue order by 1, 2, 3, 4"),
             lab.rows("select day_us, snapshot_id, records, slots from restitch_slot order by 1, 2"),
         ]);
     }

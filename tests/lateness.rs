@@ -196,16 +196,22 @@ fn records_in_conflict_are_listed_side_by_side() {
     lab.land("a.jsonl", again.clone() + &order("e2", "2026-05-01T10:00:00Z", "A", "5") + &order("e3", "2026-05-01T11:00:00Z", "B", "1"));
     lab.now = "2026-06-02T00:00:00Z";
     lab.land("b.jsonl", again + &order("e2", "2026-05-01T10:00:00Z", "A", "7") + &order("e3", "2026-05-02T11:00:00Z", "B", "1"));
-    let listed = |partition: &str| -> Vec<String> {
+    let listed = |lab: &Lab, partition: &str| -> Vec<String> {
         let rows = restitch::query::rows_json(&lab.open().conflicts("daily", partition, 100).unwrap());
         let line =
             |r: &serde_json::Value| format!("{} {} {} {}", r["event_id"].as_str().unwrap(), r["amount"].as_str().unwrap(), r["_offset"], r["kept"]);
         rows.as_array().unwrap().iter().map(line).collect()
     };
     let e3 = ["e3 1.00 3 false", "e3 1.00 3 true"];
-    assert_eq!(listed("2026-05-01"), [&["e2 5.00 2 false", "e2 7.00 2 true"], &e3[..]].concat());
-    assert_eq!(listed("2026-05-02"), e3);
-    assert!(listed("2026-05-03").is_empty());
+    assert_eq!(listed(&lab, "2026-05-01"), [&["e2 5.00 2 false", "e2 7.00 2 true"], &e3[..]].concat());
+    assert_eq!(listed(&lab, "2026-05-02"), e3);
+    assert!(listed(&lab, "2026-05-03").is_empty());
+    // By arrival, also where the clock was put back, or stands.
+    lab.now = "2026-05-31T00:00:00Z";
+    lab.land("c.jsonl", order("e2", "2026-05-01T10:00:00Z", "A", "8"));
+    lab.land("d.jsonl", order("e2", "2026-05-01T10:00:00Z", "A", "9"));
+    let e2 = ["e2 5.00 2 false", "e2 7.00 2 false", "e2 8.00 1 false", "e2 9.00 1 true"];
+    assert_eq!(listed(&lab, "2026-05-01"), [&e2, &e3[..]].concat());
 }
 
 /// The other rules, and the other ways of coming: in one file, first come, forbidden, under another key.
@@ -261,6 +267,47 @@ fn only_the_place_that_was_left_is_built_again() {
     fail.land("b", order("e1", "2026-05-02T09:00:00Z", "A", "1"));
     let refused = fail.try_go(Lab::request(Kind::Run, None)).unwrap_err();
     assert!(crate::support::chain(&refused).contains("partition 2026-05-02 has 1 record(s) whose id"), "{refused}");
+}
+
+/// A booking that was made ahead, and then moved: it counts once, whether the clock had passed it or not, and what was built with it is built again.
+#[test]
+fn a_record_from_the_future_counts_once_too() {
+    for keep in ["latest_ingested", "first_ingested"] {
+        let toml = ORDERS.replace("400000h", "1h").replace("latest_ingested", keep);
+        // Built when its day had come, and then replaced by one that was not ahead of its time.
+        let mut lab = Lab { now: "2026-05-01T00:00:00Z", ..Lab::new(&toml) };
+        lab.land("a", order("x", "2026-05-10T10:00:00Z", "A", "1"));
+        lab.now = "2026-05-11T12:00:00Z";
+        lab.land("z", order("z", "2026-05-11T11:00:00Z", "Z", "1"));
+        lab.go(Lab::request(Kind::Run, None));
+        assert_eq!(lab.published(), ["2026-05-10 A 1 1.00", "2026-05-11 Z 1 1.00"], "{keep}");
+        lab.now = "2026-05-12T12:00:00Z";
+        let moved = lab.land("b", order("x", "2026-05-12T10:00:00Z", "A", "2"));
+        assert_eq!(moved.queued.iter().map(|q| (q.partition.as_str(), q.kind.name())).collect::<Vec<_>>(), [("2026-05-10", "moved")], "{keep}");
+        lab.go(Lab::request(Kind::Run, None));
+        lab.try_go(Lab::request(Kind::Repair, None)).unwrap();
+        let once = ["2026-05-11 Z 1 1.00", "2026-05-12 A 1 2.00"];
+        assert_eq!(lab.published(), once, "{keep}");
+        lab.backfill("2026-05-10", "2026-05-12");
+        assert_eq!(lab.published(), once, "{keep}");
+
+        // Two of one id, both ahead of their time.
+        let mut lab = Lab { now: "2026-05-01T00:00:00Z", ..Lab::new(&toml) };
+        lab.land("a", order("x", "2026-05-10T10:00:00Z", "A", "1"));
+        lab.now = "2026-05-02T00:00:00Z";
+        lab.land("b", order("x", "2026-05-12T10:00:00Z", "A", "2"));
+        lab.land("typo", order("y", "2999-05-12T10:00:00Z", "A", "7"));
+        lab.now = "2026-05-20T12:00:00Z";
+        lab.land("c", order("z", "2026-05-20T10:00:00Z", "Z", "1") + &order("y", "2026-05-20T10:00:00Z", "B", "7"));
+        lab.go(Lab::request(Kind::Run, None));
+        let one = if keep == "first_ingested" { "2026-05-10 A 1 1.00" } else { "2026-05-12 A 1 2.00" };
+        assert_eq!(lab.published(), [one, "2026-05-20 B 1 7.00", "2026-05-20 Z 1 1.00"], "{keep}");
+        assert_eq!(lab.rows("select count(*) from restitch_queue"), ["0"], "a year that was a typo is not built, and nothing waits for it");
+        let listed = restitch::query::rows_json(&lab.open().conflicts("daily", "2026-05-10", 100).unwrap());
+        let kept: Vec<_> = listed.as_array().unwrap().iter().map(|r| (r["amount"].as_str().unwrap(), r["kept"].as_bool().unwrap())).collect();
+        let first = keep == "first_ingested";
+        assert_eq!(kept, [("1.00", first), ("2.00", !first)], "{keep}");
+    }
 }
 
 /// A dataset that restitch.toml leaves out for a while misses nothing that moved meanwhile.

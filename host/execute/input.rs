@@ -7,7 +7,7 @@ use crate::{
     dedup::{Arrival, KeyHash, KeyHasher, survivors},
     id::Digest,
     manifest::Timings,
-    moves::counts,
+    moves::Standing,
     raw::{BATCH_ROWS, RawBatch, RawInput, RawScan, Router},
     schema::{DataType, Field, envelope},
     store::Store,
@@ -370,7 +370,7 @@ pub(super) struct Elsewhere<'j> {
     fail: bool,
     column: usize,
     /// By raw table.
-    bounds: Vec<HashMap<&'j str, Arrival>>,
+    bounds: Vec<HashMap<&'j str, Standing>>,
 }
 
 impl<'j> Elsewhere<'j> {
@@ -389,7 +389,8 @@ impl<'j> Elsewhere<'j> {
         let id = batch.columns.column(self.column).as_string::<i32>().value(row);
         let Some(outside) = bounds.get(id) else { return true };
         let future = batch.flags.value(row) & envelope::FUTURE != 0;
-        !self.fail && counts(self.keep, (batch.snapshots.value(row), batch.seq.value(row)), future, *outside)
+        let own = Standing { arrival: (batch.snapshots.value(row), batch.seq.value(row)), future };
+        !self.fail && own.counts_before(self.keep, outside)
     }
 
     fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, counts: &mut Counts, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) {

@@ -26,8 +26,8 @@ impl Workshop {
         columns.extend(first.columns.iter().map(|c| c.name.clone()).filter(|c| !dedup.key.contains(c)));
         columns.retain(|c| dataset.inputs.iter().all(|i| self.project.sources[i].raw_fields().iter().any(|f| f.name == *c)));
         let list = |names: &[String]| names.iter().map(|n| quoted(n)).collect::<Vec<_>>().join(", ");
-        let [time, at, file, offset, seq, hash] =
-            [envelope::EVENT_TIME, envelope::INGESTED_AT, envelope::FILE, envelope::OFFSET, envelope::SEQ, envelope::PAYLOAD_HASH];
+        let [time, at, file, offset, seq, hash, flags] =
+            [envelope::EVENT_TIME, envelope::INGESTED_AT, envelope::FILE, envelope::OFFSET, envelope::SEQ, envelope::PAYLOAD_HASH, envelope::FLAGS];
         let (from, to) = window.bounds_text();
         let inside = format!("{time} >= TIMESTAMP '{from}' AND {time} < TIMESTAMP '{to}'");
         let follows = moves::follows(&self.project, &dataset);
@@ -39,7 +39,11 @@ impl Workshop {
             .map(|i| {
                 let only = if follows { String::new() } else { format!(" WHERE {inside}") };
                 let from = format!("FROM {}{only}", quoted(&format!("raw_{i}")));
-                format!("SELECT {}, '{i}' AS _source, {inside} AS _inside, {time}, {at}, {file}, {offset}, {seq}, {hash} {from}", list(&columns))
+                let future = format!("{flags} % {} >= {} AS _future", 2 * envelope::FUTURE, envelope::FUTURE);
+                format!(
+                    "SELECT {}, '{i}' AS _source, {inside} AS _inside, {future}, {time}, {at}, {file}, {offset}, {seq}, {hash} {from}",
+                    list(&columns)
+                )
             })
             .collect();
         if raw.is_empty() {
@@ -49,19 +53,25 @@ impl Workshop {
         let order = if dedup.keep == crate::config::Keep::FirstIngested { "ASC" } else { "DESC" };
         let own: Vec<String> = dedup.key.iter().map(|k| format!("r.{}", quoted(k))).collect();
         let own = own.join(", ");
-        let first_of = |by: &str| format!("row_number() OVER (PARTITION BY {own}, r.{by} ORDER BY r.{at} {order}, r.{seq} {order}) = 1");
+        // By arrival, but one from the future takes no place of one that was not: across partitions always, inside one where there is another.
+        let first_of = |by: &str, future: &str| {
+            format!("row_number() OVER (PARTITION BY {own}, r.{by} ORDER BY {future}, r._landed {order}, r.{seq} {order}) = 1")
+        };
         // One key inside the partition, whatever its source; and one id of one source, wherever it stands.
-        let (here, id) = (first_of("_inside"), first_of("_source"));
+        let (here, id) = (first_of("_inside", "r._future AND r._rival"), first_of("_source", "r._future"));
         let differing = format!("count(DISTINCT {hash}) > 1");
         let on = |table: &str| dedup.key.iter().map(|k| format!("r.{0} = {table}.{0}", quoted(k))).collect::<Vec<_>>().join(" AND ");
         let shown: Vec<String> = columns.iter().map(|c| format!("r.{}", quoted(c))).collect();
         let sql = format!(
-            "WITH r AS ({}),
+            "WITH landed AS (SELECT source, path, ingested_us, max(snapshot_id) AS snapshot FROM restitch_file GROUP BY source, path, ingested_us),
+                  a AS ({}),
+                  r AS (SELECT a.*, l.snapshot AS _landed, bool_or(NOT a._inside AND NOT a._future) OVER (PARTITION BY {key}, a._source) AS _rival
+                        FROM a LEFT JOIN landed l ON l.source = a._source AND l.path = a.{file} AND l.ingested_us = arrow_cast(a.{at}, 'Int64')),
                   h AS (SELECT {key}, true AS _here FROM r WHERE _inside GROUP BY {key} HAVING {differing}),
                   i AS (SELECT {key}, _source, true AS _moved FROM r GROUP BY {key}, _source HAVING {differing} AND bool_or(_inside))
              SELECT {}, {here} AND {id} AS kept, r.{file}, r.{offset}, r.{at}
              FROM r LEFT JOIN h ON r._inside AND {} LEFT JOIN i ON r._source = i._source AND {}
-             WHERE h._here OR i._moved ORDER BY {own}, r.{at}, r.{seq} LIMIT {rows_max}",
+             WHERE h._here OR i._moved ORDER BY {own}, r._landed, r.{seq} LIMIT {rows_max}",
             raw.join(" UNION ALL "),
             shown.join(", "),
             on("h"),
