@@ -298,8 +298,7 @@ impl Recipe {
             key: self.key.clone(),
             dedup: self.dedup.clone(),
             follows: self.follows,
-            // The rows that a filtered merge has are those that a whole run would give.
-            filter: self.filter.clone().filter(|_| self.write != Write::Merge),
+            filter: self.filter.clone(),
             lookups: self.lookups.clone(),
             upstream: self.upstream.clone(),
         }

@@ -301,6 +301,24 @@ fn rows_of_two_transforms_are_stale_until_they_are_overwritten() {
     assert_eq!(stale(), 0);
 }
 
+/// A sum over a part of the records stands for the whole until it is computed again: that is shown, and mended by what mends the stale.
+#[test]
+fn a_filtered_merge_leaves_its_partitions_stale() {
+    let lab = Lab::new(ORDERS);
+    lab.land("1.jsonl", order("e1", "2026-05-01T09:00:00Z", "C", "100") + &order("e2", "2026-05-01T10:00:00Z", "C", "5"));
+    lab.run();
+    let stale = || -> Vec<String> {
+        let partitions = lab.open().status(Some("daily")).unwrap().1.remove(0).partitions;
+        partitions.iter().flat_map(|p| &p.stale).map(ToString::to_string).collect()
+    };
+    go(&lab, merge(DAY, Some("customer_id = 'C'")));
+    assert_eq!((lab.published(), stale()), (vec!["2026-05-01 C 2 105.00".into()], vec![]), "it has changed nothing");
+    go(&lab, merge(DAY, Some("amount > 10")));
+    assert_eq!((lab.published(), stale()), (vec!["2026-05-01 C 1 100.00".into()], vec!["filter was \"amount > 10\" and is none".into()]));
+    go(&lab, RunRequest { only: Some(Reason::Stale), ..Lab::request(Kind::Backfill, Some(DAY)) });
+    assert_eq!((lab.published(), stale()), (vec!["2026-05-01 C 2 105.00".into()], vec![]));
+}
+
 #[test]
 fn what_makes_no_merge_and_no_delete_insert_is_refused_with_the_way_out() {
     let lab = totals_lab();

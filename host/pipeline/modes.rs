@@ -8,7 +8,7 @@ use crate::{
     config::{Dataset, nearest},
     doctor::{BadFile, Fault},
     id::{Digest, SnapshotId},
-    manifest::{BaseRecord, FileRecord, Kind, Manifest, Mode, PartitionRecord, Recipe, Write, WriteMode},
+    manifest::{BaseRecord, FileRecord, Kind, Manifest, Mode, PartitionRecord, Recipe, Settings, Write, WriteMode},
     plan::PlannedPartition,
     schema::{DataType, Field, PARTITION},
     time::EventTime,
@@ -130,7 +130,8 @@ impl Settling<'_> {
     /// partition were read and no row that stays may be a leftover. Otherwise the partition keeps the older of the two, so that what came since still waits.
     pub(super) fn settle(&self, p: &mut PartitionRecord) {
         let (read, made) = (self.recipe.input_snapshot, self.recipe.transform_digest);
-        let settings = self.recipe.settings().digest();
+        let settings = self.recipe.settings();
+        let (settings, unfiltered) = (settings.digest(), Settings { filter: None, ..settings }.digest());
         let before = self.prior.get(&p.start_us);
         let stays = p.target_only.unwrap_or(0) > 0;
         // Where one record took another's place, a row of the other may be left: its customer was corrected, say.
@@ -151,6 +152,8 @@ impl Settling<'_> {
             _ => made,
         });
         p.settings_digest = Some(match before {
+            // A filtered merge that found nothing to change has left the rows of those settings.
+            Some(b) if self.recipe.write == Write::Merge && p.checksum == Some(b.checksum) && b.settings_digest == unfiltered => unfiltered,
             Some(b) if stays && b.settings_digest != settings => MIXED,
             _ => settings,
         });
