@@ -11,6 +11,7 @@ mod diff;
 mod doctor;
 mod error;
 mod facts;
+mod foreign;
 mod grant;
 mod modes;
 mod outdated;

@@ -305,3 +305,28 @@ fn a_row_that_duckdb_inserts_is_noticed_and_survived() {
     assert_eq!(lab.published(), before);
     assert!(lab.open().doctor(false).unwrap().healthy());
 }
+
+/// What DuckDB updates in a published day, or puts into a raw table, is told from what it only packs anew, and nothing is built on it.
+#[test]
+fn rows_that_duckdb_changed_are_found_by_their_content() {
+    let lab = warehouse();
+    let duck = |sql: &str| crate::interop::lake(["sql", &lab.catalog(), sql, "--write"]);
+    let day = PAIRS[0][0];
+    let before = lab.published();
+    let broken = |part: &str| {
+        let report = lab.open().doctor(false).unwrap();
+        assert!(report.broken.iter().any(|line| line.contains(part)), "{part}: {report:?}");
+    };
+    duck(&format!("UPDATE daily SET total = total + 100 WHERE _partition = '{day}'"));
+    broken("partition 2026-05-01 of daily has files of another tool, which hold other rows than r1 published");
+    assert!(lab.open().doctor(true).unwrap().healthy(), "as many rows as before");
+    let merge = ["backfill", "daily", "--start", day, "--end", day, "--mode", "merge", "--filter", "customer_id = 'nobody'"];
+    let (code, answer) = restitch(&lab, &merge);
+    assert!(code == 4 && answer.to_string().contains("files of partition 2026-05-01 of daily were replaced by another tool"), "{answer:#}");
+    let again = restitch(&lab, &["backfill", "daily", "--start", day, "--end", day]);
+    assert_eq!((again.0, lab.published()), (0, before.clone()));
+    assert!(lab.open().doctor(false).unwrap().healthy());
+
+    duck("INSERT INTO raw_orders SELECT * REPLACE ('twice' AS _record_id, 'twice' AS event_id) FROM raw_orders LIMIT 1");
+    broken("table raw_orders has rows that no ingest landed: data/main/raw_orders/");
+}

@@ -81,9 +81,18 @@ impl View<'_> {
     /// # Errors
     /// The catalog cannot be read.
     pub fn recorded_files(&self) -> Result<Vec<RecordedFile>, CatalogError> {
+        let digests = self.digests()?;
+        let file = |(table, path, bytes): (String, String, u64)| RecordedFile { table, bytes, digest: digests.get(&path).copied(), path };
+        let mut files: Vec<RecordedFile> = self.files_that(THERE)?.into_iter().map(file).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok(files)
+    }
+
+    /// The table, the path and the size of the data files that meet a condition.
+    fn files_that(&self, condition: &str) -> Result<Vec<(String, String, u64)>, CatalogError> {
         let sql = format!(
             "SELECT t.table_name, f.path, f.path_is_relative, t.path, t.path_is_relative, s.path, f.file_size_bytes FROM ducklake_data_file f
-             JOIN ducklake_table t ON t.table_id = f.table_id JOIN ducklake_schema s ON s.schema_id = t.schema_id WHERE {THERE} GROUP BY f.data_file_id"
+             JOIN ducklake_table t ON t.table_id = f.table_id JOIN ducklake_schema s ON s.schema_id = t.schema_id WHERE {condition} GROUP BY f.data_file_id"
         );
         let mut statement = self.connection.prepare(&sql)?;
         let data = self.data_path();
@@ -95,16 +104,27 @@ impl View<'_> {
                 (true, false) => format!("{folder}{path}"),
                 (true, true) => format!("{data}{schema}{folder}{path}"),
             };
-            Ok((table, path, r.get::<_, i64>(6)?))
+            Ok((table, path, r.get::<_, i64>(6)? as u64))
         })?;
-        let digests = self.digests()?;
-        let mut files = Vec::new();
-        for row in rows {
-            let (table, path, bytes) = row?;
-            files.push(RecordedFile { table, bytes: bytes as u64, digest: digests.get(&path).copied(), path });
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Returns the visible files of raw tables that hold rows of no ingest: another tool wrote them, and no ingest was the first to have made
+    /// what is in them. Table, path.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn landed_by_nobody(&self) -> Result<Vec<(String, String)>, CatalogError> {
+        let sources = "SELECT 'raw_' || source FROM restitch_file";
+        let landed = "SELECT 1 FROM restitch_file i WHERE 'raw_' || i.source = t.table_name AND i.snapshot_id = f.begin_snapshot";
+        let files = self.files_that(&format!("f.end_snapshot IS NULL AND t.table_name IN ({sources}) AND NOT EXISTS ({landed})"))?;
+        let mut found = Vec::new();
+        for (table, path, _) in files {
+            if self.file_digest(&path)?.is_none() {
+                found.push((table, path));
+            }
         }
-        files.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(files)
+        Ok(found)
     }
 
     fn digests(&self) -> Result<HashMap<String, Digest>, CatalogError> {

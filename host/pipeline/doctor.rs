@@ -14,7 +14,11 @@ impl Workshop {
     /// # Errors
     /// The catalog cannot be read, or a folder cannot be listed. What is wrong is in the report.
     pub fn doctor(&mut self, quick: bool) -> Result<Report, Error> {
-        Ok(doctor::examine(&self.store, &mut self.catalog, quick, self.options.workers)?)
+        let mut report = doctor::examine(&self.store, &mut self.catalog, quick, self.options.workers)?;
+        if report.foreign > 0 && !quick {
+            report.broken.extend(self.foreign_rows()?);
+        }
+        Ok(report)
     }
 
     /// Returns what was recorded of files that are going to be read.

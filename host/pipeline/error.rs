@@ -413,9 +413,9 @@ impl Error {
             Error::Input { .. } => {
                 text("nothing was published; bring the file back from a backup (`restitch doctor` names every file that is damaged)")
             }
-            Error::Unhealthy { .. } => {
-                text("bring back what is damaged from a backup; what other tools wrote into a dataset, `backfill` of its partitions replaces")
-            }
+            Error::Unhealthy { .. } => text(
+                "bring back what is damaged from a backup; what other tools wrote into a dataset, `backfill` of its partitions replaces (where they deleted rows, after rewrite_data_files of that tool)",
+            ),
             Error::Access(e) => Some(e.hint()),
             Error::Waiting { run, approvers, .. } => Some(match approvers.as_slice() {
                 [] => format!("approvers in restitch.toml names nobody else; `restitch discard {run}` throws it away"),

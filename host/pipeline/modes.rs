@@ -192,8 +192,9 @@ impl Workshop {
         let found = self.catalog.read(|v| base_files(&v, table, base, &prior))?;
         let mut bases = Vec::with_capacity(found.len());
         for (p, files) in prior.iter().zip(found) {
-            let mut hashed = Vec::new();
+            let (mut hashed, mut foreign) = (Vec::new(), false);
             for (mut file, recorded) in files {
+                foreign |= recorded.is_none();
                 (file.digest, _) = self.store.digest(&file.path)?;
                 if let Some(recorded) = recorded.filter(|r| *r != file.digest) {
                     return Err(damaged(file.path, recorded, file.digest));
@@ -204,6 +205,10 @@ impl Workshop {
             if rows != p.rows as u64 {
                 let changes = vec![format!("partition {} has {rows} rows in its files, and {} published {}", p.partition, p.run, p.rows)];
                 return Err(Error::Moved { dataset: recipe.dataset.clone(), changes });
+            }
+            // What another tool packed anew is what was published; what it changed is not.
+            if foreign && !self.holds(p, &hashed.iter().map(|f| f.path.as_str()).collect::<Vec<_>>())? {
+                return Err(Error::Foreign { dataset: recipe.dataset.clone(), partition: p.partition.clone() });
             }
             bases.push(BaseRecord { partition: p.partition.clone(), run: p.run, rows, checksum: p.checksum, files: hashed });
         }

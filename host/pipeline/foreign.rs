@@ -1,0 +1,74 @@
+//! Rows that another tool put where those of a run stood: files of it that hold other rows than were published.
+//! Never looks at a file that restitch wrote, whose hash is on record: what another tool only packed anew is read like before.
+//! `doctor` asks it of every partition, a merge or a delete-insert of those that it puts its rows into.
+
+use super::{Error, Workshop, modes::MIXED};
+use crate::{
+    catalog::{CatalogError, PublishedRow},
+    checksum::ContentHash,
+    datafile::Reader,
+};
+
+/// Rows of a batch.
+const BATCH_ROWS: usize = 8192;
+
+impl Workshop {
+    /// Returns whether files hold, one after the other, the rows of a published partition in their order: then their content checksum is the one that
+    /// its run recorded. Of rows whose transform is not known any more nobody can tell.
+    ///
+    /// # Errors
+    /// A file is damaged.
+    pub(super) fn holds(&mut self, p: &PublishedRow, paths: &[&str]) -> Result<bool, Error> {
+        let made = if p.transform_digest != MIXED {
+            Some(p.transform_digest)
+        } else {
+            self.catalog.read(|v| v.run(p.run))?.map(|row| row.manifest.recipe.transform_digest)
+        };
+        let Some(descriptor) = made.map(|digest| self.descriptor_of(digest)).transpose()?.flatten() else { return Ok(false) };
+        let mut hash = ContentHash::new(&descriptor.output);
+        for path in paths {
+            for batch in Reader::open(&self.store, path)?.scan(&descriptor.output, &[], BATCH_ROWS)? {
+                hash.update(&batch?);
+            }
+        }
+        Ok(hash.finish() == p.checksum)
+    }
+
+    /// Returns what other tools put into the tables of the warehouse: published partitions that show other rows than their run wrote, and raw files that
+    /// no ingest landed. One line each.
+    pub(super) fn foreign_rows(&mut self) -> Result<Vec<String>, Error> {
+        let mut found = self.catalog.read(|v| v.landed_by_nobody())?;
+        found.iter_mut().for_each(|(table, path)| *path = format!("table {table} has rows that no ingest landed: {path}"));
+        let mut lines: Vec<String> = found.into_iter().map(|(_, line)| line).collect();
+        let suspects = self.catalog.read(|v| {
+            let (mut suspects, latest) = (Vec::new(), v.latest()?);
+            for name in v.published_datasets()? {
+                let Some(table) = v.table(&name, latest)? else { continue };
+                let published = v.published(&name, None)?;
+                let mut files = v.files_of(&table, latest, published.iter().map(|p| p.partition.as_str()))?;
+                for p in published {
+                    let paths: Vec<String> = files.remove(&p.partition).unwrap_or_default().into_iter().map(|f| f.path).collect();
+                    let foreign = paths.iter().map(|path| Ok(v.file_digest(path)?.is_none())).collect::<Result<Vec<_>, CatalogError>>()?;
+                    if foreign.contains(&true) {
+                        suspects.push((name.clone(), p, paths));
+                    }
+                }
+            }
+            Ok::<_, CatalogError>(suspects)
+        })?;
+        for (dataset, p, paths) in suspects {
+            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+            let line = match self.holds(&p, &paths) {
+                Ok(true) => continue,
+                Ok(false) => {
+                    format!("partition {} of {dataset} has files of another tool, which hold other rows than {} published", p.partition, p.run)
+                }
+                Err(e) => {
+                    format!("partition {} of {dataset} has files of another tool, which cannot be read: {}", p.partition, super::run::chain(&e))
+                }
+            };
+            lines.push(line);
+        }
+        Ok(lines)
+    }
+}
