@@ -19,7 +19,13 @@ use crate::{
     window::Window,
 };
 use arrow::array::AsArray;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::{
+        atomic::{AtomicUsize, Ordering},
+        mpsc,
+    },
+};
 
 /// Why moves could not be found.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +61,14 @@ pub fn follows(project: &Project, dataset: &Dataset) -> bool {
 /// [`MovesError`].
 /// # After a crash
 /// The next call does it again; what was written stays written once.
-pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source: &str, seen: Option<NewIds>) -> Result<Vec<QueueRow>, MovesError> {
+pub fn catch_up(
+    store: &Store,
+    catalog: &mut Catalog,
+    project: &Project,
+    source: &str,
+    seen: Option<NewIds>,
+    workers: usize,
+) -> Result<Vec<QueueRow>, MovesError> {
     let followers: Vec<&Dataset> = project.datasets_of(source).filter(|d| follows(project, d)).collect();
     let behind = |v: &View| -> Result<Option<(SnapshotId, SnapshotId)>, CatalogError> {
         let Some(last) = v.last_landing(source)? else { return Ok(None) };
@@ -78,7 +91,7 @@ pub fn catch_up(store: &Store, catalog: &mut Catalog, project: &Project, source:
             Ok(Some(RawInput { table, files, snapshot: last, published: None }))
         })?;
         if let Some(input) = input {
-            let search = Search { source, input: &input, upto, last };
+            let search = Search { source, input: &input, upto, last, workers };
             match index_new(store, catalog, &search, seen) {
                 Err(MovesError::Catalog(e)) if e.is_damage() => {
                     IdIndex::remove(store)?;
@@ -99,10 +112,12 @@ struct Search<'s> {
     upto: SnapshotId,
     /// What will be known.
     last: SnapshotId,
+    /// Threads that read.
+    workers: usize,
 }
 
 fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option<NewIds>) -> Result<(), MovesError> {
-    let Search { source, input, upto, last } = *search;
+    let Search { source, input, upto, last, .. } = *search;
     let mut index = IdIndex::open(store)?;
     let mut begun = index.begin(source)?;
     if begun.upto > upto {
@@ -110,7 +125,6 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         begun.forget()?;
     }
     let mut candidates = Several::new();
-    let mut chunk: Vec<IdEntry> = Vec::new();
     let new = |f: &&crate::catalog::LiveFile| f.partial_max.unwrap_or(f.begin) > begun.upto;
     let mut fresh = RawInput { files: input.files.iter().filter(new).cloned().collect(), ..input.clone() };
     let by = |seen: &NewIds| fresh.files.iter().all(|f| f.begin == seen.snapshot && f.partial_max.is_none());
@@ -118,18 +132,8 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         fresh.files.clear();
         begun.add(&seen.entries, &mut candidates)?;
     }
-    for batch in fresh.scan(store, &[id_field()], Vec::new()) {
-        let batch = batch?;
-        let ids = batch.columns.column(0).as_string::<i32>();
-        let upto = begun.upto.0;
-        let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > upto);
-        chunk.extend(rows.map(|row| (id_hash(ids.value(row)), id_slot(batch.times.value(row)))));
-        if chunk.len() >= CHUNK {
-            let piece = IdPiece::new(&std::mem::take(&mut chunk));
-            begun.add(&SortedIds::new(&[piece], 1), &mut candidates)?;
-        }
-    }
-    begun.add(&SortedIds::new(&[IdPiece::new(&chunk)], 1), &mut candidates)?;
+    let known = begun.upto;
+    read_ids(store, &fresh, known, search.workers, &mut |piece| begun.add(&piece, &mut candidates))?;
     begun.join(&mut candidates)?;
     let found = if candidates.is_empty() { BTreeMap::new() } else { verify(store, input, &candidates)? };
     catalog.record(|r| {
@@ -142,6 +146,50 @@ fn index_new(store: &Store, catalog: &mut Catalog, search: &Search, seen: Option
         // The ids are there: that the file is larger than it could be is no failure.
         _ => Ok(()),
     }
+}
+
+/// Reads the ids of the records that came after `known` and sorts them, on `workers` threads, and gives `add` the pieces as they are ready.
+fn read_ids(
+    store: &Store,
+    input: &RawInput,
+    known: SnapshotId,
+    workers: usize,
+    add: &mut dyn FnMut(SortedIds) -> Result<(), CatalogError>,
+) -> Result<(), MovesError> {
+    let begun = AtomicUsize::new(0);
+    let workers = workers.clamp(1, input.files.len().max(1));
+    let read = |send: &mpsc::SyncSender<Result<SortedIds, DataFileError>>| {
+        let mut chunk: Vec<IdEntry> = Vec::new();
+        let give = |chunk: &mut Vec<IdEntry>| send.send(Ok(SortedIds::new(&[IdPiece::new(&std::mem::take(chunk))], 1))).is_ok();
+        while let Some(file) = input.files.get(begun.fetch_add(1, Ordering::Relaxed)) {
+            let RawInput { table, snapshot, published, .. } = input;
+            let alone = RawInput { table: table.clone(), files: vec![file.clone()], snapshot: *snapshot, published: published.clone() };
+            for batch in alone.scan(store, &[id_field()], Vec::new()) {
+                let batch = batch?;
+                let ids = batch.columns.column(0).as_string::<i32>();
+                let rows = (0..batch.times.len()).filter(|row| batch.snapshots.value(*row) > known.0);
+                chunk.extend(rows.map(|row| (id_hash(ids.value(row)), id_slot(batch.times.value(row)))));
+                if chunk.len() >= CHUNK / workers && !give(&mut chunk) {
+                    return Ok(());
+                }
+            }
+        }
+        give(&mut chunk);
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let (send, pieces) = mpsc::sync_channel(0);
+        for send in vec![send; workers] {
+            let read = &read;
+            scope.spawn(move || {
+                if let Err(e) = read(&send) {
+                    send.send(Err(e)).ok();
+                }
+            });
+        }
+        // Where this fails the pieces are gone, and so the threads end.
+        pieces.into_iter().try_for_each(|piece| Ok(add(piece?)?))
+    })
 }
 
 /// Queues the partitions that lost a record since each dataset was last looked at: one that restitch.toml left out for a while is caught up too.

@@ -246,7 +246,7 @@ impl Workshop {
         if follows {
             let seen = landed.ids.take();
             // The records are landed, whatever becomes of this: a plan looks for moves again, and fails if it cannot.
-            match moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name, seen) {
+            match moves::catch_up(&self.store, &mut self.catalog, &self.project, &source.name, seen, self.options.workers) {
                 Ok(queued) => landed.queued.extend(queued),
                 Err(e) => landed.note = Some(format!("records that moved between partitions could not be looked for: {e}")),
             }
@@ -442,7 +442,7 @@ impl Workshop {
         let followed = |s: &&String| self.project.datasets_of(s).any(|d| moves::follows(&self.project, d));
         let sources: Vec<String> = self.project.sources.keys().filter(followed).cloned().collect();
         for source in &sources {
-            moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
+            moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None, self.options.workers)?;
         }
         let keep = keep.or(self.project.keep_versions);
         let now = self.options.clock.now();

@@ -93,7 +93,7 @@ impl Workshop {
         let follows = moves::follows(&self.project, dataset);
         if follows {
             for source in &dataset.inputs {
-                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
+                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None, self.options.workers)?;
             }
         }
         let kept = self.read.take().filter(|kept| kept.is_of(dataset, extent));

@@ -255,7 +255,7 @@ impl Workshop {
                 Err(e) => return Err(e),
             }
             if recipe.follows {
-                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None)?;
+                moves::catch_up(&self.store, &mut self.catalog, &self.project, source, None, self.options.workers)?;
                 moved.push(self.catalog.read(|v| Moved::read(&v, source, hull, recipe.input_snapshot))?);
             } else {
                 moved.push(Moved::default());
