@@ -54,13 +54,40 @@ pub struct Writer {
     columns: Vec<(i64, DataType, String)>,
     schema: SchemaRef,
     body: Body,
-    has_nan: Vec<bool>,
+    floats: Vec<Floats>,
     nulls: Vec<i64>,
     /// Of columns that come as dictionaries: their texts, of which each occurs.
     texts: Vec<BTreeSet<String>>,
     rows: i64,
     /// Whether a small first batch is all that is written.
     whole: bool,
+}
+
+/// What a column of floats holds.
+#[derive(Clone, Default)]
+struct Floats {
+    nan: bool,
+    /// Its least and greatest number.
+    bounds: Option<(f64, f64)>,
+}
+
+impl Floats {
+    fn take(&mut self, float: f64) {
+        if float.is_nan() {
+            self.nan = true;
+        } else {
+            let (low, high) = self.bounds.unwrap_or((float, float));
+            self.bounds = Some((low.min(float), high.max(float)));
+        }
+    }
+
+    /// Returns the least or greatest number as a float of the column's width is written.
+    fn bound(&self, data_type: DataType, greatest: bool) -> Option<String> {
+        // DuckDB takes a file for one of nothing but that number, and does not look for `<>` it, if both bounds are alike.
+        let (low, high) = self.bounds.filter(|(low, high)| !self.nan || low < high)?;
+        let bound = if greatest { high } else { low };
+        Some(if data_type == DataType::Float32 { format!("{:?}", bound as f32) } else { format!("{bound:?}") })
+    }
 }
 
 enum Body {
@@ -103,8 +130,8 @@ impl Writer {
         let tee = Tee { file: io::BufWriter::with_capacity(1 << 18, store.create(&path)?), hash: Sha256::new(), bytes: 0, tail: [0; 8] };
         let columns: Vec<_> = table.columns.iter().map(|c| (c.id, c.field.data_type, c.field.name.clone())).collect();
         let body = Body::Empty(Some(tee));
-        let (has_nan, nulls, texts) = (vec![false; columns.len()], vec![0; columns.len()], vec![BTreeSet::new(); columns.len()]);
-        Ok(Writer { path, has_nan, nulls, texts, columns, schema, body, rows: 0, whole: true })
+        let (floats, nulls, texts) = (vec![Floats::default(); columns.len()], vec![0; columns.len()], vec![BTreeSet::new(); columns.len()]);
+        Ok(Writer { path, floats, nulls, texts, columns, schema, body, rows: 0, whole: true })
     }
 
     /// As [`Writer::create`], of a file whose first rows tell nothing of how many there will be.
@@ -134,12 +161,12 @@ impl Writer {
     /// # Errors
     /// The disk is full.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<(), DataFileError> {
-        for ((_, data_type, _), (array, nan)) in self.columns.iter().zip(batch.columns().iter().zip(&mut self.has_nan)) {
-            *nan |= match data_type {
-                DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().any(f32::is_nan),
-                DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().any(f64::is_nan),
-                _ => false,
-            };
+        for ((_, data_type, _), (array, floats)) in self.columns.iter().zip(batch.columns().iter().zip(&mut self.floats)) {
+            match data_type {
+                DataType::Float32 => array.as_primitive::<Float32Type>().iter().flatten().for_each(|f| floats.take(f.into())),
+                DataType::Float64 => array.as_primitive::<Float64Type>().iter().flatten().for_each(|f| floats.take(f)),
+                _ => {}
+            }
         }
         for (nulls, array) in self.nulls.iter_mut().zip(batch.columns()) {
             *nulls += array.null_count() as i64;
@@ -194,11 +221,12 @@ impl Writer {
             let known = name != envelope::PAYLOAD;
             let nulls = self.nulls[i];
             let texts = &self.texts[i];
+            let is_float = is_float(*data_type);
             let bound = |array: ArrayRef, greatest: bool| match if greatest { texts.last() } else { texts.first() } {
                 Some(text) => Some(text.clone()),
+                None if is_float => self.floats[i].bound(*data_type, greatest),
                 None => known.then(|| bound_text(*data_type, &array, greatest)).flatten(),
             };
-            let is_float = matches!(data_type, DataType::Float32 | DataType::Float64);
             stats.push(ColumnStats {
                 column_id: *column_id,
                 data_type: *data_type,
@@ -207,7 +235,7 @@ impl Writer {
                 nulls,
                 min: bound(converter.row_group_mins(groups)?, false),
                 max: bound(converter.row_group_maxes(groups)?, true),
-                contains_nan: is_float.then_some(self.has_nan[i]),
+                contains_nan: is_float.then_some(self.floats[i].nan),
             });
         }
         Ok(stats)
@@ -304,10 +332,11 @@ fn properties<'a>(
         // All of the file is a few blocks of the disk: a compressor costs more to set up than it would save, and an index of one page tells nothing.
         properties = properties.set_statistics_enabled(EnabledStatistics::Chunk).set_offset_index_disabled(true);
     }
-    for (i, (_, _, name)) in columns.iter().enumerate() {
+    for (i, (_, data_type, name)) in columns.iter().enumerate() {
         let path = || ColumnPath::from(vec![name.clone()]);
-        if array(i).is_some_and(|c| c.as_dictionary_opt::<Int32Type>().is_some()) {
-            // The bounds of the file are known without a look at every value.
+        // The bounds of a dictionary are known without a look at every value. Those of floats would leave NaN out, which SQL has above all
+        // numbers: readers would pass over rows that they were asked for.
+        if is_float(*data_type) || array(i).is_some_and(|c| c.as_dictionary_opt::<Int32Type>().is_some()) {
             properties = properties.set_column_statistics_enabled(path(), EnabledStatistics::None);
         }
         if coding[i] != Coding::Usual {
@@ -319,6 +348,10 @@ fn properties<'a>(
         }
     }
     properties.build()
+}
+
+fn is_float(data_type: DataType) -> bool {
+    matches!(data_type, DataType::Float32 | DataType::Float64)
 }
 
 /// Returns how a column is written that begins with `array`.
@@ -375,8 +408,8 @@ fn bound_text(data_type: DataType, array: &ArrayRef, greatest: bool) -> Option<S
         }
         DataType::Int32 => pick!(Int32Type)?.to_string(),
         DataType::Int64 => pick!(Int64Type)?.to_string(),
-        DataType::Float32 => format!("{:?}", pick!(Float32Type)?),
-        DataType::Float64 => format!("{:?}", pick!(Float64Type)?),
+        // They are measured while they are written.
+        DataType::Float32 | DataType::Float64 => return None,
         DataType::Decimal(_, scale) => decimal_text(pick!(Decimal128Type)?, scale),
         DataType::String | DataType::Json => {
             if greatest { max_string(array.as_string::<i32>()) } else { min_string(array.as_string::<i32>()) }?.to_owned()
@@ -479,6 +512,39 @@ mod tests {
         let error =
             writer.write(&batch(&[ids.clone(), Arc::new(StringArray::from_iter_values((0..rows).map(|n| n.to_string())))], 0, 10)).unwrap_err();
         assert!(error.to_string().contains("BUG"), "{error}");
+    }
+
+    #[test]
+    fn bounds_of_floats_stand_in_the_catalog_and_not_in_the_file_which_may_hold_nan() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let fields = [("n", DataType::Int64), ("f", DataType::Float32), ("d", DataType::Float64), ("e", DataType::Float64)];
+        let columns = fields.iter().zip(1..).map(|((name, t), id)| TableColumn { id, field: Column::new(*name, *t, true) }).collect();
+        let table = Table { id: 1, name: "t".into(), folder: String::new(), columns, partition_id: None };
+        let rows = ROW_GROUP_ROWS as i64 + TINY_ROWS as i64;
+        for (path, rows) in [("tiny", 3), ("large", rows)] {
+            let float = |n: i64| if n == 1 { f64::NAN } else { n as f64 + 0.1 };
+            let arrays: Vec<ArrayRef> = vec![
+                Arc::new(Int64Array::from_iter_values(0..rows)),
+                Arc::new(arrow::array::Float32Array::from_iter_values((0..rows).map(|n| -float(n) as f32))),
+                Arc::new(arrow::array::Float64Array::from_iter_values((0..rows).map(float))),
+                Arc::new(arrow::array::Float64Array::from_iter((0..rows).map(|n| (n == 2).then_some(f64::NAN)))),
+            ];
+            let mut writer = Writer::create(&store, path.into(), &table).unwrap();
+            writer.write(&RecordBatch::try_new(table.arrow(), arrays).unwrap()).unwrap();
+            let stats = writer.finish().unwrap().file.stats;
+            let last = format!("{}.1", rows - 1);
+            assert_eq!((&stats[1].max, &stats[1].contains_nan), (&Some("-0.1".into()), &Some(true)));
+            assert_eq!(stats[1].min, Some(format!("{:?}", -(rows as f32 - 0.9))));
+            assert_eq!((&stats[2].min, &stats[2].max, stats[2].contains_nan), (&Some("0.1".into()), &Some(last), Some(true)));
+            assert_eq!((&stats[3].min, &stats[3].max, stats[3].contains_nan, stats[3].values), (&None, &None, Some(true), 1));
+            let file = ParquetRecordBatchReaderBuilder::try_new(store.open(path).unwrap()).unwrap();
+            for group in file.metadata().row_groups() {
+                let told: Vec<bool> = group.columns().iter().map(|c| c.statistics().is_some_and(|s| s.min_bytes_opt().is_some())).collect();
+                assert_eq!(told, [true, false, false, false], "{path}");
+                assert!(group.columns()[1..].iter().all(|c| c.column_index_offset().is_none()), "{path}");
+            }
+        }
     }
 
     #[test]
