@@ -6,6 +6,7 @@ mod compare;
 mod error;
 mod expression;
 mod format;
+mod overflow;
 mod sort;
 mod table;
 mod value;
@@ -78,6 +79,7 @@ impl Session {
     fn with_config(config: SessionConfig, memory_bytes: Option<usize>, spill_dir: Option<&Path>) -> Result<Session, QueryError> {
         let workers = config.target_partitions();
         let context = SessionContext::new_with_config_rt(config, environment(memory_bytes, spill_dir)?);
+        overflow::refuse(&context);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("restitch-query")

@@ -269,6 +269,25 @@ fn accepted_values_and_bounds_are_values_of_the_columns_type() {
     assert_eq!(failed("kind = \"range\", column = \"total\", min = \"1.014\""), "1 failing rows");
 }
 
+/// A check that overflows has measured nothing: it has failed.
+#[test]
+fn a_check_that_overflows_fails() {
+    for (sql, passes) in [
+        ("select sum(n) s from (select orders * 9223372036854775807 n from output) having sum(n) < 0", false),
+        ("select * from output where orders + 9223372036854775807 < 0", false),
+        ("select * from output where orders + 9223372036854775806 < 0", true),
+    ] {
+        let check = format!("{{ kind = \"sql\", sql = \"{sql}\" }},");
+        let lab = Lab::new(&ORDERS.replace("{ kind = \"row_count\", min = 0 },", &check));
+        lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "1") + &order("e2", "2026-05-01T09:00:00Z", "B", "3"));
+        assert_eq!(lab.try_go(Lab::request(Kind::Run, None)).is_ok(), passes, "{sql}");
+        let measured = lab.rows("select measured from restitch_check where name like 'sql%' order by passed")[0].clone();
+        assert_eq!(measured.starts_with("not evaluated: the query failed: overflow"), !passes, "{measured}");
+        let query = lab.open().query("select 9223372036854775807 + _offset from raw_orders", None);
+        assert_eq!(chain(&query.unwrap_err()), "the query failed: overflow happened on: 9223372036854775807 + 1");
+    }
+}
+
 /// Case 10, in CSV: nothing identifies nothing.
 #[test]
 fn csv_records_without_an_id_are_rejected_and_not_one() {

@@ -255,7 +255,7 @@ fn refused(message: String, hint: &str) -> QueryError {
     QueryError::Sql { message, hint: Some(hint.into()) }
 }
 
-fn type_name(data_type: &ArrowType) -> String {
+pub(super) fn type_name(data_type: &ArrowType) -> String {
     match data_type {
         ArrowType::Decimal128(p, s) | ArrowType::Decimal256(p, s) => format!("decimal({p},{s})"),
         ArrowType::Utf8 | ArrowType::Utf8View | ArrowType::LargeUtf8 => "string".into(),
