@@ -288,6 +288,30 @@ fn a_check_that_overflows_fails() {
     }
 }
 
+/// DuckDB reads every json value that landed: half a surrogate pair is bad, in a json column as in a string.
+#[test]
+fn json_with_half_a_surrogate_pair_does_not_land() {
+    let lab =
+        Lab::new(&ORDERS.replace("[dataset.daily]", "more = { type = \"json\" }\nlax = { type = \"json\", on_bad = \"null\" }\n[dataset.daily]"));
+    let line =
+        |id: &str, more: &str, lax: &str| order(id, "2026-05-01T09:00:00Z", "A", "1").replace("}\n", &format!(",\"more\":{more},\"lax\":{lax}}}\n"));
+    let (whole, half) = (r#"{"t":"\ud83d\ude00"}"#, r#"{"t":"cut \ud83d"}"#);
+    // The first line is taken entry by entry, those like it at once.
+    let landed = lab.land(
+        "a.jsonl",
+        [("e1", whole, half), ("e2", whole, half), ("e3", half, whole), ("e4", whole, whole)].map(|(a, b, c)| line(a, b, c)).concat(),
+    );
+    assert_eq!((landed.files[0].records, landed.files[0].rejects), (3, 1));
+    let reason = lab.rows("select _reason from raw_orders_rejects")[0].clone();
+    assert_eq!(reason, "more holds \\ud83d at its byte 11: half a surrogate pair, which is no character");
+    let sql = "SELECT more->>'t' AS a, lax->>'t' AS b FROM raw_orders ORDER BY _offset";
+    let read = crate::interop::lake(["sql", &lab.catalog(), sql]);
+    assert_eq!(
+        read.iter().map(|r| (r["a"].as_str(), r["b"].as_str())).collect::<Vec<_>>(),
+        [(Some("😀"), None), (Some("😀"), None), (Some("😀"), Some("😀"))]
+    );
+}
+
 /// Case 10, in CSV: nothing identifies nothing.
 #[test]
 fn csv_records_without_an_id_are_rejected_and_not_one() {

@@ -208,14 +208,39 @@ pub(super) fn string<'a>(value: Value<'a>, t: DataType) -> Result<&'a str, Strin
 }
 
 fn json<'a>(value: Value<'a>, t: DataType) -> Result<&'a str, String> {
-    match value {
-        Value::Json(s) => Ok(s),
+    let text = match value {
+        Value::Json(s) => s,
         Value::Field(s) | Value::Text(s) => match serde_json::from_str::<serde::de::IgnoredAny>(s) {
-            Ok(_) => Ok(s),
-            Err(e) => Err(format!("{} is not JSON: {e}", shown(value))),
+            Ok(_) => s,
+            Err(e) => return Err(format!("{} is not JSON: {e}", shown(value))),
         },
-        _ => Err(other(value, t)),
+        _ => return Err(other(value, t)),
+    };
+    match half_pair(text.as_bytes()) {
+        None => Ok(text),
+        Some(at) => Err(format!("holds {} at its byte {}: half a surrogate pair, which is no character", &text[at..at + 6], at + 1)),
     }
+}
+
+/// Returns where the first escape in `json` stands that is half a surrogate pair. Parsers that pass over texts do not look at them, and
+/// DuckDB cannot read what has one.
+fn half_pair(json: &[u8]) -> Option<usize> {
+    let unit = |at: usize| {
+        let hex = json.get(at..at + 6).filter(|e| e.starts_with(b"\\u"))?;
+        u16::from_str_radix(std::str::from_utf8(&hex[2..]).ok()?, 16).ok()
+    };
+    let mut from = 0;
+    while let Some(at) = memchr::memchr(b'\\', &json[from..]).map(|n| from + n) {
+        from = at
+            + match unit(at) {
+                // Of two backslashes the second one begins no escape.
+                None => 2,
+                Some(0xd800..=0xdbff) if unit(at + 6).is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) => 12,
+                Some(0xd800..=0xdfff) => return Some(at),
+                Some(_) => 6,
+            };
+    }
+    None
 }
 
 /// Whether a day lies in the years that are accepted.
@@ -440,6 +465,19 @@ mod tests {
             "timestamp",
             None,
             &[(Text("2026-05-01T09:30:00"), Ok("2026-05-01T07:30:00Z")), (Field("2026-05-01 09:30:00Z"), Ok("2026-05-01T09:30:00Z"))],
+        );
+        let half = |escape: &str, byte: usize| format!("holds {escape} at its byte {byte}: half a surrogate pair, which is no character");
+        check(
+            "json",
+            None,
+            &[
+                (Json(r#"{"t":"cut \ud83d"}"#), Err(&half(r"\ud83d", 11))),
+                (Text(r#"[{"\uDE00":1}]"#), Err(&half(r"\uDE00", 4))),
+                (Field(r#""\ud83d\ud83d\ude00""#), Err(&half(r"\ud83d", 2))),
+                (Json(r#""\ud83d\n""#), Err(&half(r"\ud83d", 2))),
+                (Json(r#""\ud83d\ude00 \\ud83d \u00fc \"""#), Ok(r#""\ud83d\ude00 \\ud83d \u00fc \"""#)),
+                (Json(r#""\\\ud83d""#), Err(&half(r"\ud83d", 4))),
+            ],
         );
         check("timestamp", None, &[(Number("1"), Err("1 is a number without a unit (declare it: unit = \"ms\", or s, us, ns)"))]);
         check(
