@@ -46,7 +46,7 @@ pub struct Source {
     pub format: Format,
     /// The column that holds the event time.
     pub event_time: String,
-    /// The column that identifies a record; without one the SHA-256 of the payload does.
+    /// The column that identifies a record; without one the SHA-256 of the payload does, in CSV with the header line before it.
     pub record_id: Option<String>,
     /// Zone of times that are written without an offset.
     pub time_zone: Tz,

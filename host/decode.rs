@@ -27,7 +27,8 @@ use crate::{
 use arrow::array::{ArrayRef, AsArray, BinaryArray, StringArray};
 use column::{Column, Scalar, Strings, Values, write_hex};
 use open::Opened;
-use std::{io, path::Path, path::PathBuf};
+use sha2::{Digest as _, Sha256};
+use std::{io, path::Path, path::PathBuf, sync::Arc};
 use twox_hash::XxHash64;
 use value::{Rule, Value, append};
 
@@ -67,7 +68,8 @@ pub struct Chunk {
     pub event_times: Vec<i64>,
     /// Line (JSON Lines, CSV) or row (Parquet), from 1.
     pub offsets: Vec<i64>,
-    /// XXH64 of the payload. For Parquet, of the row as it lands: its declared columns in order, each as [`decode`] says.
+    /// XXH64 of the payload. For CSV, with the XXH64 of the header line as its seed. For Parquet, of the row as it lands: its declared columns
+    /// in order, each as [`decode`] says.
     pub payload_hashes: Vec<i64>,
     /// The bytes of the record as they stand in the unpacked file, without the line end; null for Parquet.
     pub payloads: BinaryArray,
@@ -244,7 +246,8 @@ pub enum DecodeError {
 
 /// Decodes `file` as `source` declares it, and gives `sink` one chunk after the other.
 ///
-/// A record without a declared id is named by the SHA-256 of its payload. A Parquet row has no
+/// A record without a declared id is named by the SHA-256 of its payload; in CSV, of the header line without its line end, a line feed and
+/// the payload, since a line says something else under another header. A Parquet row has no
 /// payload; what is hashed is its declared columns in order, after masking: a byte 0 for null, or a
 /// byte 1 and the value, little-endian in its Arrow width, a text or bytes with its length in 8
 /// bytes before it. Its payload hash is made column by column: 0, then for each the XXH64 of the value
@@ -313,9 +316,33 @@ struct Batch {
     offsets: Vec<i64>,
     payload_hashes: Vec<i64>,
     payloads: Strings,
+    naming: Arc<Naming>,
     rejects: Vec<Reject>,
     reject_bytes: usize,
     summary: Summary,
+}
+
+/// What the ids and hashes of payloads begin with: what they are read by, if it does not stand in them.
+#[derive(Clone, Debug, Default)]
+struct Naming {
+    id: Sha256,
+    seed: u64,
+}
+
+impl Naming {
+    /// Returns that of records under a CSV header line.
+    fn under(header: &[u8]) -> Naming {
+        Naming { id: Sha256::new().chain_update(header).chain_update(b"\n"), seed: XxHash64::oneshot(0, header) }
+    }
+
+    fn id(&self, payload: &[u8]) -> Digest {
+        Digest(self.id.clone().chain_update(payload).finalize().into())
+    }
+
+    /// What tells two payloads of one id apart.
+    fn hash(&self, payload: &[u8]) -> i64 {
+        XxHash64::oneshot(self.seed, payload) as i64
+    }
 }
 
 impl Batch {
@@ -332,6 +359,7 @@ impl Batch {
             offsets: vec![],
             payload_hashes: vec![],
             payloads: Strings::default(),
+            naming: Arc::default(),
             rejects: vec![],
             reject_bytes: 0,
             summary: Summary::default(),
@@ -357,9 +385,9 @@ impl Batch {
                 let Some(id) = column.last() else { unreachable!("BUG: a record without its id") };
                 id.write_text(column.rule.data_type, &mut self.record_ids.data);
             }
-            None => write_hex(&Digest::of(payload).0, &mut self.record_ids.data),
+            None => write_hex(&self.naming.id(payload).0, &mut self.record_ids.data),
         }
-        self.payload_hashes.push(hash_of(payload));
+        self.payload_hashes.push(self.naming.hash(payload));
         self.record_ids.close();
         self.event_times.push(event_time);
         self.offsets.push(offset);
@@ -415,11 +443,6 @@ impl Batch {
             bytes_read,
         }
     }
-}
-
-/// What tells two payloads of one id apart.
-fn hash_of(payload: &[u8]) -> i64 {
-    XxHash64::oneshot(0, payload) as i64
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ pub const PARTITION: &str = "_partition";
 pub mod envelope {
     use super::{DataType, Field};
 
-    /// Stable id of the record: a declared field, or the SHA-256 of its payload.
+    /// Stable id of the record: a declared field, or the SHA-256 of its payload (CSV: of header line and payload).
     pub const RECORD_ID: &str = "_record_id";
     /// When it happened.
     pub const EVENT_TIME: &str = "_event_time";
@@ -206,7 +206,7 @@ pub mod envelope {
     pub const FLAGS: &str = "_flags";
     /// Place of the record in its ingest, from 0: with the snapshot it gives the arrival order.
     pub const SEQ: &str = "_seq";
-    /// XXH64 of the payload: tells a conflicting duplicate from a repeated one.
+    /// XXH64 of the payload (CSV: seeded by the header line): tells a conflicting duplicate from a repeated one.
     pub const PAYLOAD_HASH: &str = "_payload_hash";
     /// The original bytes; null for Parquet input, where the row itself is the payload.
     pub const PAYLOAD: &str = "_payload";

@@ -220,6 +220,22 @@ fn csv_is_read_by_the_header_that_its_file_had() {
     reparse(&lab, "2026-05-01T00:00:00Z", "2026-05-01T10:30:00Z");
 }
 
+/// The same line says something else under another header: two records, and a reparse finds each by its own.
+#[test]
+fn csv_records_without_an_id_are_named_by_their_header_too() {
+    let toml = ORDERS.replace("jsonl", "csv").replace("record_id = \"event_id\"\n", "").replace("key = [\"event_id\"]", "key = [\"_record_id\"]");
+    let lab = Lab::new(&toml);
+    lab.land("a.csv", "event_id,customer_id,event_time,amount,note\ne1,A,2026-05-01T09:00:00Z,1,x\n");
+    lab.land("b.csv", "customer_id,event_id,event_time,amount,note\ne1,A,2026-05-01T09:00:00Z,1,x\n");
+    lab.run();
+    assert_eq!(lab.published(), ["2026-05-01 A 1 1.00", "2026-05-01 e1 1 1.00"]);
+    let ids = lab.rows("select _record_id from raw_orders order by 1");
+    std::fs::write(lab.path("restitch.toml"), toml.replace(AMOUNT, &format!("{AMOUNT}\nnote = {{ type = \"string\" }}"))).unwrap();
+    reparse(&lab, "2026-05-01", "2026-05-01");
+    assert_eq!(lab.rows("select note from raw_orders"), ["x", "x"]);
+    assert_eq!(lab.rows("select _record_id from raw_orders order by 1"), ids);
+}
+
 #[test]
 fn what_would_reject_or_move_a_landed_record_is_refused_whole() {
     let lab = landed(AMOUNT);

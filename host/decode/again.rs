@@ -51,9 +51,12 @@ impl<'s> Redecoder<'s> {
             (Format::Jsonl, _) => self.json.put(payload, &mut batch.columns).map_err(|bad| match bad {
                 json::Bad::Syntax(reason) | json::Bad::Value(reason) => reason,
             }),
-            (Format::Csv, Some(h)) => h.header.put(payload, h.delimiter, &mut self.fields, &mut batch.columns).map_err(|bad| match bad {
-                csv::Bad::Shape(reason) | csv::Bad::Value(reason) => reason,
-            }),
+            (Format::Csv, Some(h)) => {
+                batch.naming = h.header.naming.clone();
+                h.header.put(payload, h.delimiter, &mut self.fields, &mut batch.columns).map_err(|bad| match bad {
+                    csv::Bad::Shape(reason) | csv::Bad::Value(reason) => reason,
+                })
+            }
             (Format::Csv, None) => Err("the header of its file is not known".into()),
             (Format::Parquet, _) => Err("a row of Parquet has no payload".into()),
         };

@@ -6,13 +6,13 @@
 //! text. Blanks belong to the value. Lines without a byte are passed over.
 
 use super::{
-    Batch, Chunk, Column, DecodeError,
+    Batch, Chunk, Column, DecodeError, Naming,
     json::{strip_line_end, too_long},
     open::{LineEnd, Opened},
     value::{Value, short},
 };
 use crate::{config::Source, schema::DataType};
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 /// Decodes all records of `opened`.
 pub(super) fn decode<E: From<DecodeError>>(
@@ -25,6 +25,7 @@ pub(super) fn decode<E: From<DecodeError>>(
     let mut records = Records { opened, delimiter: source.delimiter, line: 1, byte: 0 };
     // A file without a byte has no records; one with records has a header.
     let Some(header) = Header::read(source, file, &mut records, batch)? else { return Ok(()) };
+    batch.naming = header.naming.clone();
     let mut fields = Fields::default();
     loop {
         let record = records.next(batch)?;
@@ -245,6 +246,7 @@ pub(super) struct Header {
     places: Vec<Option<usize>>,
     /// Columns that nobody asks for.
     unknown: Vec<String>,
+    pub(super) naming: Arc<Naming>,
 }
 
 impl Header {
@@ -287,7 +289,7 @@ impl Header {
         missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &names)?;
         let width = names.len();
         names.retain(|name| !name.is_empty() && !is_asked_for(name, source));
-        Ok(Header { width, record_id: batch.record_id, places, unknown: names })
+        Ok(Header { width, record_id: batch.record_id, places, unknown: names, naming: Arc::new(Naming::under(line)) })
     }
 
     pub(super) fn put(&self, record: &[u8], delimiter: u8, fields: &mut Fields, columns: &mut [Column]) -> Result<(), Bad> {

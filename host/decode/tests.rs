@@ -403,6 +403,20 @@ fn what_no_column_asks_for_is_counted_by_name() {
 }
 
 #[test]
+fn a_csv_line_under_another_header_is_another_record() {
+    let of = |settings: &str, header: &str| land(&source("csv", settings, TABLE), format!("{header}\n2026-01-01,2026-01-02\n"));
+    let name = |header: &str| Digest::of(format!("{header}\n2026-01-01,2026-01-02").as_bytes()).to_string();
+    let (one, other) = (of("", "id,ts"), of("", "ts,id"));
+    assert_eq!((one.ids(), other.ids()), (vec![name("id,ts")], vec![name("ts,id")]));
+    // A line end and a byte order mark are not of the header.
+    assert_eq!(of("", "\u{feff}id,ts\r").ids(), one.ids());
+    // Records of one declared id are told apart by the header as well.
+    let declared = |header: &str| of("record_id = \"id\"", header).chunks[0].payload_hashes[0];
+    assert_ne!(declared("id,ts"), declared("ts,id"));
+    assert_eq!(declared("id,ts"), one.chunks[0].payload_hashes[0]);
+}
+
+#[test]
 fn csv_records_are_kept_as_they_are_written() {
     let columns = "ts = { type = \"timestamp\" }\nnote = { type = \"string\", aliases = [\"remark\"] }\nmust = { type = \"string\", nullable = false }\nn = { type = \"int64\", default = \"5\" }";
     let text = "\u{feff}remark,ts,must,extra\r\n\"a \"\"q\"\"\nb\",2026-01-01,x,1\r\n\r\n,2026-01-02,,\"\"\n z ,2026-01-03,\"y\",\n\"a\"b,2026-01-04,y,\na,2026-01-05,y\n";
@@ -413,7 +427,7 @@ fn csv_records_are_kept_as_they_are_written() {
     assert_eq!(landed.column(3), ["5", "5", "5"]);
     let payloads: Vec<_> = landed.chunks[0].payloads.iter().map(|p| String::from_utf8_lossy(p.unwrap()).into_owned()).collect();
     assert_eq!(payloads, ["\"a \"\"q\"\"\nb\",2026-01-01,x,1", ",2026-01-02,,\"\"", " z ,2026-01-03,\"y\","]);
-    assert_eq!(landed.ids()[1], Digest::of(b",2026-01-02,,\"\"").to_string());
+    assert_eq!(landed.ids()[1], Digest::of(b"remark,ts,must,extra\n,2026-01-02,,\"\"").to_string());
     assert_eq!(landed.reasons(), ["7: column 4: text behind a closing quote", "8: 3 fields where the header has 4"]);
     for reject in landed.rejects() {
         let at = reject.byte_offset.unwrap() as usize;
