@@ -222,6 +222,16 @@ pub enum DecodeError {
         /// The columns that the file has, the first twenty of them.
         known: Vec<String>,
     },
+    /// A Parquet file has two columns of a name that a declared column asks for.
+    #[error("{}: two columns are called {column:?}, and the declared column {declared:?} could be either", file.display())]
+    Twice {
+        /// The file.
+        file: PathBuf,
+        /// Their name.
+        column: String,
+        /// The declared column.
+        declared: String,
+    },
     /// A Parquet column is of a type that cannot become the declared one.
     #[error("{}: column {column:?} is {found}, which cannot become {declared}", file.display())]
     WrongType {

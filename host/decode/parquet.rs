@@ -84,7 +84,8 @@ fn guarded<T>(file: &Path, step: impl FnOnce() -> Result<T, ParquetError>) -> Re
     done.map_err(|source| DecodeError::Parquet { file: file.to_owned(), source })
 }
 
-/// Returns where each declared column stands in the file, and checks that its type can become the declared one.
+/// Returns where each declared column stands in the file, and checks that it is the only one of its name, and its type can become the declared
+/// one.
 fn places(source: &Source, file: &Path, fields: &[Arc<Field>], batch: &Batch) -> Result<Vec<Option<usize>>, DecodeError> {
     let find = |name: &str| fields.iter().position(|f| f.name() == name);
     let places: Vec<Option<usize>> =
@@ -93,6 +94,9 @@ fn places(source: &Source, file: &Path, fields: &[Arc<Field>], batch: &Batch) ->
     missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &known)?;
     for (column, place) in batch.columns.iter().zip(&places) {
         let Some(field) = place.map(|i| &fields[i]) else { continue };
+        if fields.iter().filter(|f| f.name() == field.name()).count() > 1 {
+            return Err(DecodeError::Twice { file: file.to_owned(), column: field.name().clone(), declared: column.name.clone() });
+        }
         if !can_become(field.data_type(), column) {
             return Err(DecodeError::WrongType {
                 file: file.to_owned(),

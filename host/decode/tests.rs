@@ -535,6 +535,24 @@ fn times(n: usize) -> ArrayRef {
 }
 
 #[test]
+fn a_parquet_file_with_two_columns_of_one_name_is_refused_if_it_is_asked_for() {
+    let ints = || Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef;
+    let declared = |v: &str| source("parquet", "", &format!("v = {{ type = \"int64\"{v} }}\nts = {{ type = \"timestamp\" }}"));
+    let land = |v: &str, columns: &[(&str, ArrayRef)]| land_with(&declared(v), &parquet_of(columns), &Options::default());
+    let aliases = ", aliases = [\"old\"]";
+    let named = [("v", ints()), ("ts", times(2)), ("v", times(2))];
+    let aliased = [("old", ints()), ("ts", times(2)), ("old", ints())];
+    for (v, columns, name) in [("", &named, "v"), (aliases, &named, "v"), (aliases, &aliased, "old")] {
+        let error = land(v, columns).err().unwrap().to_string();
+        assert!(error.ends_with(&format!("file: two columns are called {name:?}, and the declared column \"v\" could be either")), "{error}");
+    }
+    // Names that nobody asks for, or that only stand in for one that is there.
+    assert_eq!(land("", &aliased).unwrap().column(0), ["null", "null"]);
+    let both = [("v", ints()), ("ts", times(2)), ("old", ints()), ("old", ints())];
+    assert_eq!(land(aliases, &both).unwrap().column(0), ["1", "2"]);
+}
+
+#[test]
 fn parquet_columns_become_the_declared_types_exactly_or_not_at_all() {
     let wide = format!("2: v {}e0 has more than 38 digits", i256::MAX);
     let wide = [wide.as_str()];

@@ -483,6 +483,7 @@ fn decode_hint(e: &DecodeError) -> Option<String> {
         DecodeError::MissingColumn { .. } => {
             text("is it called otherwise in these files? aliases = [\"…\"] names it; for CSV look at the delimiter too")
         }
+        DecodeError::Twice { .. } => text("write the file with one of them, or with another name for the other"),
         DecodeError::WrongType { .. } => text("declare the type that the files have, or write them with the declared one"),
         DecodeError::Unclosed { .. } => text("look at the quotes from that line on; a field with a quote in it is written with two: \"\""),
         _ => None,
