@@ -155,3 +155,25 @@ fn why_tells_the_sums_and_the_row_behind_a_number() {
     assert_eq!((code, object["error"]["hint"].as_str()), (2, Some("the key is (customer_id): give --key once for each, in this order")));
     assert_eq!(json(&lab, "why daily 2026-05-01").1.pointer("/runs/1/numbers/total"), Some(&Value::from("42.00")));
 }
+
+/// A time without an offset is in the source's zone, as event times are.
+#[test]
+fn a_watermark_is_moved_to_a_time_of_its_source() {
+    let lab = Lab::new(&ORDERS.replace("format = \"jsonl\"", "format = \"jsonl\"\ntime_zone = \"America/New_York\""));
+    for (typed, value) in [
+        ("2026-05-01T00:00:00", "2026-05-01T04:00:00Z"),
+        ("2026-05-02", "2026-05-02T04:00:00Z"),
+        ("2026-05-02T05:00:00Z", "2026-05-02T05:00:00Z"),
+        ("2026-05-02T01:30:00", "2026-05-02T05:30:00Z"),
+    ] {
+        let (code, object) = json(&lab, &format!("watermark orders --advance {typed}"));
+        assert_eq!((code, object.pointer("/watermark/value")), (0, Some(&Value::from(value))), "{typed}");
+    }
+    for (typed, says) in [("2026-03-08T02:30:00", "does not exist in America/New_York"), ("soon", "\"soon\" is not a time")] {
+        let out = restitch(&lab, &format!("watermark orders --advance {typed}"));
+        assert_eq!(out.status.code(), Some(2));
+        let text = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(text.contains("--advance: ") && text.contains(says), "{text}");
+    }
+    assert_eq!(restitch(&lab, "watermark nothing --advance 2026-05-01").status.code(), Some(2));
+}

@@ -12,8 +12,8 @@ use crate::{
     config::{Format, MaxRejects},
     decode::Unknown,
     ingest::{Ingested, IngestedFile},
-    pipeline::ReparseRequest,
-    time::{EventTime, format_span},
+    pipeline::{Error, ReparseRequest},
+    time::{format_span, parse as parse_time},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -51,9 +51,9 @@ pub struct Args {
 pub struct WatermarkArgs {
     /// The source
     source: String,
-    /// Say that the source is complete up to this time
-    #[arg(long, value_name = "TIME", value_parser = super::instant)]
-    advance: Option<EventTime>,
+    /// Say that the source is complete up to this time; without an offset it is in the source's time zone
+    #[arg(long, value_name = "TIME")]
+    advance: Option<String>,
 }
 
 fn rejects(text: &str) -> Result<MaxRejects, String> {
@@ -180,7 +180,9 @@ fn object(done: &Ingested) -> Value {
 /// Carries out `watermark`.
 pub(super) fn watermark(args: WatermarkArgs, cx: &Context) -> Result<Answer, Failure> {
     let mut workshop = cx.open()?;
-    if let Some(to) = args.advance {
+    if let Some(text) = args.advance {
+        let zone = workshop.project.source(&args.source).map_err(Error::from)?.time_zone;
+        let to = parse_time(&text, zone).map_err(|e| Failure::usage(format!("--advance: {e}"), None))?;
         workshop.advance_watermark(&args.source, to)?;
     }
     let history = workshop.watermarks(&args.source, 10)?;
