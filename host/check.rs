@@ -15,6 +15,7 @@ use crate::{
     query::{self, Difference, FileTable, QueryError, Session, quoted},
     schema::{DataType, Field, PARTITION},
     store::{Store, each},
+    time::IngestTime,
 };
 use std::collections::HashMap;
 
@@ -49,6 +50,8 @@ pub struct Subject<'s> {
     pub memory_bytes: usize,
     /// Partitions that are compared at once.
     pub workers: usize,
+    /// What `now()` is in their SQL.
+    pub now: IngestTime,
     /// Where they spill, relative to the warehouse.
     pub staging: &'s str,
 }
@@ -383,7 +386,7 @@ impl Evaluation<'_> {
     /// Runs a query over `output` and `prior`; the rows that it gives are failures.
     fn failing_rows(&self, sql: &str, expected: String) -> Verdict {
         let run = || {
-            let session = Session::new(Some(self.subject.memory_bytes), Some(&self.subject.store.path(self.subject.staging)))?;
+            let session = Session::new(Some(self.subject.memory_bytes), Some(&self.subject.store.path(self.subject.staging)))?.at(self.subject.now);
             let output = self.computed.iter().flat_map(|c| c.files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
             session.register_files(file_table(self.subject, "output", output))?;
             let prior = self.live.values().flatten().map(|f| (f.path.as_str(), f.bytes as u64));

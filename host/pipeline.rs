@@ -585,7 +585,7 @@ impl Workshop {
     }
 
     fn query_spilling(&mut self, sql: &str, at: Option<SnapshotId>, folder: &str, hidden: &[HiddenPayload]) -> Result<Rows, Error> {
-        let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path(folder)))?;
+        let session = Session::new(Some(self.options.memory_bytes), Some(&self.store.path(folder)))?.at(self.options.clock.now());
         let store = self.store.clone();
         let lower = sql.to_lowercase();
         let mentioned = |name: &str| lower.contains(&name.to_lowercase()) || lower.contains("information_schema") || lower.contains("show tables");

@@ -19,11 +19,13 @@ pub use sort::{Sorted, sort_spilled};
 pub use table::{FileTable, StateValue};
 pub use value::Value;
 
+use crate::time::IngestTime;
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch},
     compute::cast,
     datatypes::{DataType as ArrowType, Int64Type, SchemaRef},
 };
+use chrono::DateTime;
 use datafusion::{
     catalog::{MemTable, TableProvider},
     common::TableReference,
@@ -53,6 +55,8 @@ pub const BATCH_ROWS: usize = 8192;
 pub struct Session {
     context: SessionContext,
     runtime: Runtime,
+    /// What `now()` is; of a session that nobody told, the machine's clock.
+    now: Option<IngestTime>,
 }
 
 /// What a query returned; without rows it still knows its columns.
@@ -85,7 +89,12 @@ impl Session {
             .thread_name("restitch-query")
             .build()
             .map_err(|source| QueryError::Io { action: "start the query threads", source })?;
-        Ok(Session { context, runtime })
+        Ok(Session { context, runtime, now: None })
+    }
+
+    /// Returns it with `now()`, `current_date` and their like at this instant.
+    pub fn at(self, now: IngestTime) -> Session {
+        Session { now: Some(now), ..self }
     }
 
     /// Registers a table over files; one of the same name is replaced.
@@ -135,10 +144,13 @@ impl Session {
     }
 
     fn frame(&self, sql: &str) -> Result<DataFrame, QueryError> {
-        let state = self.context.state();
+        let mut state = self.context.state();
         let plan = self.block(state.create_logical_plan(sql))?;
         refuse_changes(&plan)?;
-        self.block(self.context.execute_logical_plan(plan))
+        if let Some(now) = self.now.and_then(|now| DateTime::from_timestamp_micros(now.0)) {
+            state.execution_props_mut().query_execution_start_time = Some(now);
+        }
+        Ok(DataFrame::new(state, plan))
     }
 
     fn collect(&self, frame: DataFrame) -> Result<Rows, QueryError> {
@@ -245,6 +257,15 @@ mod tests {
         assert!(!session().sql("show tables").unwrap().is_empty());
         assert_eq!(session().sql("describe runs").unwrap().rows(), 2);
         assert!(!session().sql("explain select * from runs").unwrap().is_empty());
+    }
+
+    #[test]
+    fn now_is_the_instant_of_the_session() {
+        let session = session().at(IngestTime(1_777_680_000_123_456));
+        let sql = "select now() n, current_timestamp c, current_date d, (select max(now()) from runs where now() < '2026-05-03') m";
+        let all = rows_json(&session.sql(sql).unwrap()).to_string();
+        let now = "2026-05-02T00:00:00.123456";
+        assert_eq!(all, format!(r#"[{{"c":"{now}","d":"2026-05-02","m":"{now}","n":"{now}"}}]"#));
     }
 
     #[test]

@@ -177,3 +177,24 @@ fn a_watermark_is_moved_to_a_time_of_its_source() {
     }
     assert_eq!(restitch(&lab, "watermark nothing --advance 2026-05-01").status.code(), Some(2));
 }
+
+/// The clock of `--now` is that of SQL, in `query` and in checks.
+#[test]
+fn sql_knows_the_time_that_was_given() {
+    let check = "{ kind = \"sql\", sql = \"select * from output where now() <> '2026-06-01T00:00:00Z' or current_date <> '2026-06-01'\" },";
+    let lab = Lab::new(&ORDERS.replace("{ kind = \"row_count\", min = 0 },", check));
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25")).unwrap();
+    assert!(restitch(&lab, "ingest orders a.jsonl").status.success());
+    let out = restitch(&lab, "run daily");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let sql = "select now() as n, current_date as d, current_timestamp as t from daily";
+    let out = Command::new(env!("CARGO_BIN_EXE_restitch"))
+        .arg("-C")
+        .arg(lab.folder.path())
+        .args(["--now", lab.now, "--json", "query", sql])
+        .output()
+        .unwrap();
+    let rows: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let now = "2026-06-01T00:00:00";
+    assert_eq!(rows["rows"][0], serde_json::json!({ "n": now, "d": "2026-06-01", "t": now }));
+}
