@@ -364,14 +364,17 @@ impl Workshop {
     /// Returns the plan of a request, and the dataset's declaration that it stands on.
     ///
     /// # Errors
-    /// See [`plan::plan`]; the dataset or its transform is not known.
+    /// See [`plan::plan`]; the dataset or its transform is not known; the run would be refused for its filter or a parameter.
     pub fn plan(&mut self, request: &RunRequest) -> Result<Plan, Error> {
+        apply::refuse_filtered(request)?;
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
         self.refuse_recut(&dataset)?;
         let asked = self.plan_request(request, &dataset)?;
         let (facts, _) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
-        Ok(plan(&facts, &asked)?)
+        let plan = plan(&facts, &asked)?;
+        self.recipe(request, &dataset, &row, &plan)?;
+        Ok(plan)
     }
 
     /// The dataset as declared, with what the request overrides.

@@ -198,3 +198,34 @@ fn sql_knows_the_time_that_was_given() {
     let now = "2026-06-01T00:00:00";
     assert_eq!(rows["rows"][0], serde_json::json!({ "n": now, "d": "2026-06-01", "t": now }));
 }
+
+/// What a run would refuse of its words, its plan refuses, saved or not, with or without anything to do.
+#[test]
+fn every_plan_looks_at_its_filter_and_its_parameters() {
+    let lab = Lab::new(ORDERS);
+    let refused = |when: &str| {
+        for (words, says) in [
+            ("--filter amuont>1", "unknown column \"amuont\""),
+            ("--filter sum(amount)", "is an aggregate"),
+            ("--param nope=1", "nope"),
+            ("--transform customer-totals@1.0.0 --param nope=1", "nope"),
+        ] {
+            for verb in ["plan backfill daily", "plan backfill daily -o p.json", "backfill daily"] {
+                let (code, object) = json(&lab, &format!("{verb} --start 2026-05-01 --end 2026-05-01 {words}"));
+                let message = object.pointer("/error/message").and_then(Value::as_str).unwrap_or_default();
+                assert!(code == 2 && message.contains(says), "{when}: {verb} {words}: {object:#}");
+            }
+        }
+        let (code, object) = json(&lab, "plan run daily --filter amount>1");
+        assert!(code == 2 && object["error"]["message"].as_str().unwrap().contains("a filter on run"), "{object:#}");
+        assert_eq!(json(&lab, "plan backfill daily --start 2026-05-01 --end 2026-05-01 --filter amount>1").0, 0, "{when}");
+    };
+    refused("nothing landed");
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25")).unwrap();
+    assert!(restitch(&lab, "ingest orders a.jsonl").status.success());
+    refused("something to do");
+    assert!(restitch(&lab, "run daily").status.success());
+    for words in ["plan daily --param nope=1", "run daily --param nope=1"] {
+        assert_eq!(json(&lab, words).0, 2, "{words}");
+    }
+}

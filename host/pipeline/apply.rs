@@ -1,14 +1,20 @@
 //! Plans that bind: made from a request, and carried out later from a file exactly as they are, or refused.
 //! Never plans anew: what moved since is shown, and nothing is done.
 
-use super::{Error, Extent, RunRequest, RunResult, Workshop, grant, modes, prove::without_checks, run::fit, upstream};
+use super::{
+    Error, Extent, RunRequest, RunResult, Workshop, grant, modes,
+    prove::without_checks,
+    run::{fit, fit_parameters},
+    upstream,
+};
 use crate::{
-    catalog::{CatalogError, RunRow},
+    catalog::{CatalogError, RunRow, TransformRow},
+    config::{Dataset, Source},
     execute::Progress,
     id::RunId,
     manifest::{Kind, Mode, Recipe, Status},
     moves,
-    plan::{BoundPlan, PLAN_VERSION, plan},
+    plan::{BoundPlan, PLAN_VERSION, Plan, plan},
     publish::{self, PublishError},
     query::Filter,
     time::{EventTime, format_us},
@@ -41,18 +47,10 @@ impl Workshop {
         let (facts, base) = self.facts_of(&dataset, row.digest, request.snapshot, extent)?;
         let plan = plan(&facts, &asked)?;
         let now = self.options.clock.now();
-        let mut recipe = Recipe::of(&dataset, row.digest, facts.input_snapshot, now.0, request.seed);
-        recipe.filter = request.filter.clone();
-        recipe.write = modes::write(request, &dataset, plan.window);
-        recipe.follows = moves::follows(&self.project, &dataset);
-        recipe.upstream = upstream::inputs(&self.project, &dataset);
+        let (recipe, descriptor) = self.recipe(request, &dataset, &row, &plan)?;
         let mut grants = Vec::new();
         if !plan.ranges.is_empty() {
-            let descriptor = descriptor(&row.descriptor)?;
-            let fields = self.upstream_fields(&recipe)?;
-            fit(&self.project, &dataset, &descriptor, &mut recipe, &fields)?;
             grants = grant::of_run(&self.project, &dataset, &descriptor, request, &self.options.operator)?;
-            self.refuse_filter(&recipe)?;
         }
         let bound = BoundPlan {
             version: PLAN_VERSION,
@@ -88,13 +86,34 @@ impl Workshop {
         Ok(bound)
     }
 
+    /// Returns all that determines the rows of a plan, and what the transform says of itself. What was typed is looked at also if there is
+    /// nothing to do.
+    pub(super) fn recipe(&mut self, request: &RunRequest, dataset: &Dataset, row: &TransformRow, plan: &Plan) -> Result<(Recipe, Descriptor), Error> {
+        let now = self.options.clock.now();
+        let mut recipe = Recipe::of(dataset, row.digest, plan.input_snapshot, now.0, request.seed);
+        recipe.filter = request.filter.clone();
+        recipe.write = modes::write(request, dataset, plan.window);
+        recipe.follows = moves::follows(&self.project, dataset);
+        recipe.upstream = upstream::inputs(&self.project, dataset);
+        let descriptor = descriptor(&row.descriptor)?;
+        if plan.ranges.is_empty() {
+            fit_parameters(dataset, &descriptor, &mut recipe)?;
+        } else {
+            let fields = self.upstream_fields(&recipe)?;
+            fit(&self.project, dataset, &descriptor, &mut recipe, &fields)?;
+        }
+        self.refuse_filter(&recipe)?;
+        Ok((recipe, descriptor))
+    }
+
     /// A filter that does not parse is refused when it is planned, not when the plan is carried out.
     fn refuse_filter(&mut self, recipe: &Recipe) -> Result<(), Error> {
         let Some(sql) = &recipe.filter else { return Ok(()) };
         for source in &recipe.sources {
-            if let Some(table) = self.catalog.read(|v| v.table(&format!("raw_{source}"), recipe.input_snapshot))? {
-                Filter::parse(sql, &table.fields())?;
-            }
+            let table = self.catalog.read(|v| v.table(&format!("raw_{source}"), recipe.input_snapshot))?;
+            // What has not landed anything yet will have the declared columns.
+            let fields = table.map_or_else(|| self.project.source(source).map(Source::raw_fields), |t| Ok(t.fields()))?;
+            Filter::parse(sql, &fields)?;
         }
         for (_, fields) in self.upstream_fields(recipe)? {
             Filter::parse(sql, &fields)?;
@@ -181,7 +200,7 @@ impl Workshop {
 }
 
 /// A filter leaves records out: only who names the range means to have them left out.
-fn refuse_filtered(request: &RunRequest) -> Result<(), Error> {
+pub(super) fn refuse_filtered(request: &RunRequest) -> Result<(), Error> {
     if request.filter.is_none() || request.kind == Kind::Backfill || request.mode == Mode::DryRun {
         return Ok(());
     }

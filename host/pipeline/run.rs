@@ -626,7 +626,17 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
             nearest(extra, d.inputs[1..].iter().map(|i| i.name.as_str())).map(|n| format!("did you mean {n:?}?")),
         ));
     }
-    complete_parameters(recipe, d).map_err(|e| refuse(e.to_string(), e.hint()))
+    fit_parameters(dataset, d, recipe)
+}
+
+/// Completes the parameters of a recipe, and checks that the transform has those that are given.
+pub(super) fn fit_parameters(dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
+    complete_parameters(recipe, d).map_err(|e| Error::Fit {
+        dataset: dataset.name.clone(),
+        transform: dataset.transform.clone(),
+        problem: e.to_string(),
+        hint: e.hint(),
+    })
 }
 
 /// Completes the key of a recipe: the transform's own, if none is declared.
