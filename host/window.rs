@@ -366,7 +366,8 @@ impl Calendar {
         let same = |us: i64| self.offset_s(us) == offset;
         let start = if same(start) { start } else { border(start, at.0, &same) };
         let end = if same(end - 1) { end } else { border(end - 1, at.0, &same) + 1 };
-        Window { start: EventTime(start), end: EventTime(end) }
+        // Like longer partitions it ends where time does: an instant outside could be written in a plan, and not be read.
+        Window { start: EventTime(start.max(MIN_US)), end: EventTime(end.min(END_US)) }
     }
 
     fn hour_is_double(&self, wall: NaiveDateTime) -> bool {
@@ -507,13 +508,14 @@ mod tests {
 
     #[test]
     fn the_last_days_of_time_are_partitions_too() {
-        for zone in ["UTC", "Asia/Kolkata", "America/Chicago"] {
+        for zone in ["UTC", "Asia/Kolkata", "America/Chicago", "America/New_York"] {
             for grain in [Grain::Hour, Grain::Day, Grain::Week, Grain::Month, Grain::Year] {
                 let c = calendar(grain, zone);
                 let last = c.at(EventTime(crate::time::END_US - 1));
                 assert_eq!(c.partitions(last).count(), 1, "{zone} {grain}");
                 let first = c.at(EventTime(crate::time::MIN_US));
                 assert!(first.contains(EventTime(crate::time::MIN_US)), "{zone} {grain}");
+                assert!(first.start.0 >= crate::time::MIN_US && last.end.0 <= crate::time::END_US, "{zone} {grain}: {first} {last}");
                 for end in [first, last, c.at(EventTime(first.end.0)), c.at(EventTime(last.start.0 - 1))] {
                     assert_eq!(c.parse(&c.name(&end)), Some(end), "{zone} {grain}");
                 }

@@ -218,3 +218,22 @@ fn a_plan_with_nothing_to_do_does_nothing_and_a_bad_filter_is_no_plan() {
     let e = lab.open().bind(&filter).unwrap_err();
     assert!(e.kind() == ErrorKind::Usage && chain(&e).contains("amout"), "{}", chain(&e));
 }
+
+/// The first and the last hour of time are cut in zones that are not whole hours from UTC: a plan of them is written, read and carried out.
+#[test]
+fn the_ends_of_time_can_be_planned() {
+    for zone in ["UTC", "America/New_York", "Asia/Kolkata"] {
+        for grain in ["hour", "day", "week", "month", "year"] {
+            let toml = ORDERS.replace("partition = \"day\"", &format!("partition = \"{grain}\"\ntime_zone = \"{zone}\""));
+            let lab = Lab { now: "9999-12-31T00:00:00Z", ..Lab::new(&toml) };
+            let ends = order("e1", "0001-01-01T00:00:00Z", "A", "1") + &order("e2", "2026-05-01T09:00:00Z", "B", "2");
+            lab.land("a.jsonl", ends + &order("e3", "9999-12-31T23:59:59.999999Z", "C", "3"));
+            let plan = lab.bind(Kind::Run, None);
+            let read = BoundPlan::parse(&plan.text()).unwrap();
+            assert_eq!(read.plan().unwrap().partition_count(), plan.partitions, "{zone} {grain}");
+            apply(&lab, &read).unwrap();
+            let names: Vec<String> = lab.plan(Kind::Run, None, None).partitions().map(|p| p.name).collect();
+            assert_eq!((lab.rows("select count(*) from daily"), names), (vec!["3".into()], vec![]), "{zone} {grain}");
+        }
+    }
+}
