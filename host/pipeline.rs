@@ -181,13 +181,31 @@ pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
     if !file.exists() {
         store::write_new(&file, TEMPLATE.as_bytes())?;
     }
-    let text = store::read_text(&file)?;
-    let project = parse_project(&file, &text)?;
+    let project = read_project(&file)?;
     let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
     store.create_dir("data/main")?;
     store.create_dir("transforms")?;
     Catalog::create(&store, options.clock.now())?;
     Ok(root.join(&project.warehouse))
+}
+
+/// Returns the project that a file declares.
+fn read_project(file: &Path) -> Result<Project, Error> {
+    let bytes = match store::read_bytes(file) {
+        Err(e) if e.source.kind() == std::io::ErrorKind::NotFound => return Err(Error::NoProject { file: file.into(), source: e }),
+        Err(e) => {
+            let message = format!("{} cannot be read: {}", file.display(), e.source);
+            return Err(Error::Usage { message, hint: Some("it is to be a file that the user who runs restitch may read".into()) });
+        }
+        Ok(bytes) => bytes,
+    };
+    let text = std::str::from_utf8(&bytes).map_err(|e| {
+        let before = String::from_utf8_lossy(&bytes[..e.valid_up_to()]);
+        let (line, column) = (before.matches('\n').count() + 1, before.rsplit('\n').next().map_or(0, |l| l.chars().count()) + 1);
+        let (message, hint) = ("here is a byte that is not UTF-8".into(), Some("save the file as UTF-8".into()));
+        ConfigError { file: file.display().to_string(), line, column, message, hint }
+    })?;
+    parse_project(file, text)
 }
 
 /// Returns the project that `text` declares, its defaults looked at as an ingest would.
@@ -214,8 +232,7 @@ impl Workshop {
     /// restitch.toml is missing or wrong, or the warehouse is of another version.
     pub fn open(root: &Path, options: Options) -> Result<Workshop, Error> {
         let file = root.join(PROJECT_FILE);
-        let text = store::read_text(&file).map_err(|e| Error::NoProject { file: file.clone(), source: e })?;
-        let project = parse_project(&file, &text)?;
+        let project = read_project(&file)?;
         access::authenticate(&project, &options.operator, options.token.as_deref(), &system_user())?;
         let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
         if !store.exists(crate::catalog::FILE) {

@@ -1,6 +1,7 @@
 //! The one test binary: stories through the library and the command, contracts, house rules.
 
 mod approvals;
+mod beginnings;
 mod cases;
 mod command;
 mod contract;
