@@ -66,6 +66,18 @@ pub enum CatalogError {
     /// There is one already.
     #[error("there is a warehouse at {0} already")]
     Exists(String),
+    /// There is none, but files that one has to know.
+    #[error("there is no catalog in {folder}, but {}", remains(*data, *components, *unfinished))]
+    Lost {
+        /// The folder of the warehouse.
+        folder: String,
+        /// Files below `data/`.
+        data: usize,
+        /// Components below `transforms/`.
+        components: usize,
+        /// Whether a backup left the part of a catalog there.
+        unfinished: bool,
+    },
     /// The file is a catalog of another version.
     #[error("{path} is a {what} of version {found}; this release reads {expected}")]
     Version {
@@ -121,6 +133,16 @@ pub enum CatalogError {
         /// The value.
         value: String,
     },
+}
+
+/// What there is of a warehouse without a catalog.
+fn remains(data: usize, components: usize, unfinished: bool) -> String {
+    let counted = |n: usize, what: &str| (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
+    let mut there: Vec<String> = [counted(data, "data file"), counted(components, "transform")].into_iter().flatten().collect();
+    if unfinished {
+        there.push("what a backup wrote that did not get done".into());
+    }
+    there.join(" and ")
 }
 
 /// An open catalog.

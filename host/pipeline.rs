@@ -40,7 +40,7 @@ pub use why::Why;
 
 use crate::{
     access,
-    catalog::{Catalog, CatalogError, Dropped, IdEntry, Landed, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
+    catalog::{Catalog, CatalogError, Dropped, FILE, IdEntry, Landed, PublishedRow, QueueRow, RunRow, TransformRow, View, WatermarkRow},
     config::{ConfigError, Dataset, Limits, MaxRejects, Project, Source, TransformRef},
     decode,
     gc::{self, Collected, Garbage},
@@ -54,7 +54,7 @@ use crate::{
     recover,
     schema::envelope,
     store::{self, Store, staging},
-    time::{Clock, EventTime},
+    time::{Clock, EventTime, IngestTime},
     transform::{Cache, Engine, Transform},
     watermark::{InputState, Stand},
     window::Window,
@@ -175,7 +175,7 @@ struct HiddenPayload {
 /// Creates a project file and its warehouse in `root`; a project file that is there is used as it is.
 ///
 /// # Errors
-/// There is a warehouse already, or the folder is not writable.
+/// There is a warehouse already, or what is left of one, or the folder is not writable.
 pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
     let file = root.join(PROJECT_FILE);
     if !file.exists() {
@@ -183,10 +183,32 @@ pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
     }
     let project = read_project(&file)?;
     let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
+    match Catalog::open(&store) {
+        Err(CatalogError::Missing(_)) => make_warehouse(&store, options.clock.now())?,
+        opened => opened.and(Err(CatalogError::Exists(store.path(FILE).display().to_string())))?,
+    };
+    Ok(root.join(&project.warehouse))
+}
+
+/// Makes the catalog of a warehouse that has none, and opens it.
+fn make_warehouse(store: &Store, now: IngestTime) -> Result<Catalog, Error> {
+    refuse_remains(store)?;
     store.create_dir("data/main")?;
     store.create_dir("transforms")?;
-    Catalog::create(&store, options.clock.now())?;
-    Ok(root.join(&project.warehouse))
+    Ok(Catalog::create(store, now)?)
+}
+
+/// Refuses a folder whose catalog was lost, or not written yet when a backup died: with a new one, nobody would miss what the old one knew.
+fn refuse_remains(store: &Store) -> Result<(), Error> {
+    // Where the warehouse is the folder of the project, files that are to be landed may lie there as well.
+    let data = store.files_under("data")?.iter().filter(|(path, _)| path.ends_with(".parquet")).count();
+    let components = store.list("transforms")?.iter().filter(|n| n.ends_with(".wasm")).count();
+    let unfinished = store.exists(&backup::partial_catalog());
+    if data == 0 && components == 0 && !unfinished {
+        return Ok(());
+    }
+    let folder = store.path(FILE).parent().map_or(String::new(), |f| f.display().to_string());
+    Err(CatalogError::Lost { folder, data, components, unfinished }.into())
 }
 
 /// Returns the project that a file declares.
@@ -229,16 +251,16 @@ impl Workshop {
     /// Opens the project in `root`, and takes back what dead processes left. A project whose warehouse is not there yet gets one.
     ///
     /// # Errors
-    /// restitch.toml is missing or wrong, or the warehouse is of another version.
+    /// restitch.toml is missing or wrong, the warehouse is of another version, or its catalog was lost.
     pub fn open(root: &Path, options: Options) -> Result<Workshop, Error> {
         let file = root.join(PROJECT_FILE);
         let project = read_project(&file)?;
         access::authenticate(&project, &options.operator, options.token.as_deref(), &system_user())?;
         let store = Store::new(root.join(&project.warehouse)).with_faults(options.faults.clone());
-        if !store.exists(crate::catalog::FILE) {
-            init(root, &options)?;
-        }
-        let mut catalog = Catalog::open(&store)?;
+        let mut catalog = match Catalog::open(&store) {
+            Err(CatalogError::Missing(_)) => make_warehouse(&store, options.clock.now())?,
+            opened => opened?,
+        };
         let findings = recover::recover(&store, &mut catalog, options.clock.now())?;
         Ok(Workshop { project, options, findings, store, catalog, engine: OnceCell::new(), metered: OnceCell::new(), read: None })
     }

@@ -1,6 +1,6 @@
 //! How a warehouse comes to be, and what is no new one: a lost catalog, an unfinished backup, a project that cannot be read.
 
-use crate::support::{ORDERS, order};
+use crate::support::{Lab, ORDERS, component, copy, order};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -23,6 +23,66 @@ fn new_project() -> tempfile::TempDir {
     std::fs::write(folder.path().join("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25")).unwrap();
     std::fs::write(folder.path().join("b.jsonl"), order("e2", "2026-05-01T10:00:00Z", "B", "10")).unwrap();
     folder
+}
+
+#[test]
+fn a_lost_catalog_is_not_taken_for_a_new_warehouse() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    lab.run();
+    let saved = tempfile::tempdir().unwrap();
+    copy(&lab.path("warehouse"), saved.path());
+    let lose = || {
+        for entry in std::fs::read_dir(lab.path("warehouse")).unwrap().map(|e| e.unwrap()) {
+            if entry.file_name().to_string_lossy().starts_with("catalog.sqlite") {
+                std::fs::remove_file(entry.path()).unwrap();
+            }
+        }
+    };
+    lose();
+    let add = format!("transform add {}", component("customer-totals-1.0.0.wasm").display());
+    for words in ["status", "doctor", "ingest orders a.jsonl", "query SELECT", "init", "backup elsewhere", &add] {
+        let text = refused(lab.folder.path(), words);
+        assert!(text.starts_with("Error: there is no catalog in warehouse, but 2 data files and 1 transform\nHint: "), "{words}: {text}");
+        assert!(text.contains("move the folder away, and put a backup in its place"), "{words}: {text}");
+        assert!(!lab.path("warehouse/catalog.sqlite").exists(), "{words}");
+    }
+    // An empty file in its place is no catalog either.
+    std::fs::write(lab.path("warehouse/catalog.sqlite"), "").unwrap();
+    assert!(refused(lab.folder.path(), "status").contains("there is no catalog in warehouse, but"));
+    // Both ways out lead out.
+    lose();
+    copy(saved.path(), &lab.path("warehouse"));
+    assert!(restitch(lab.folder.path(), "status").status().unwrap().success());
+    std::fs::rename(lab.path("warehouse"), lab.path("given-up")).unwrap();
+    assert!(restitch(lab.folder.path(), "ingest orders a.jsonl").status().unwrap().success());
+    // Components alone are something that a new catalog would not know.
+    std::fs::remove_dir_all(lab.path("warehouse")).unwrap();
+    copy(&lab.path("given-up/transforms"), &lab.path("warehouse/transforms"));
+    assert!(refused(lab.folder.path(), "status").contains("but 1 transform"));
+}
+
+#[test]
+fn a_backup_that_was_cut_short_is_no_warehouse() {
+    let folder = new_project();
+    std::fs::create_dir_all(folder.path().join("warehouse/data/main")).unwrap();
+    std::fs::write(folder.path().join("warehouse/catalog.sqlite.partial"), "part of a catalog").unwrap();
+    let text = refused(folder.path(), "status");
+    assert!(text.contains("no catalog in warehouse, but what a backup wrote that did not get done\nHint: remove the folder, and back up again"), "{text}");
+}
+
+#[test]
+fn any_command_may_be_the_first_one() {
+    for words in ["status", &format!("transform add {}", component("customer-totals-1.0.0.wasm").display()), "ingest orders a.jsonl", "init"] {
+        let folder = new_project();
+        let out = restitch(folder.path(), words).output().unwrap();
+        assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+    // What a process left that died when it was about to make the catalog is made whole.
+    let folder = new_project();
+    std::fs::create_dir_all(folder.path().join("warehouse/data/main")).unwrap();
+    std::fs::write(folder.path().join("warehouse/catalog.sqlite"), "").unwrap();
+    assert!(restitch(folder.path(), "status").status().unwrap().success());
 }
 
 #[test]

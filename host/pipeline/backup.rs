@@ -18,6 +18,11 @@ pub struct Backup {
     pub bytes: u64,
 }
 
+/// What the catalog of a backup is called until all is there that it names.
+pub(super) fn partial_catalog() -> String {
+    format!("{FILE}.partial")
+}
+
 impl Workshop {
     /// Copies the warehouse into `folder`, which must be missing or empty: a warehouse that can be opened.
     ///
@@ -41,7 +46,7 @@ impl Workshop {
         to.create_dir("staging")?;
         to.create_dir("transforms")?;
         // First the catalog, then its files: what it names is durable, and is never changed.
-        let partial = format!("{FILE}.partial");
+        let partial = partial_catalog();
         let Named { data_files, pending } = self.catalog.copy_to(&to, &partial)?;
         // What is staged first: somebody who publishes it moves its files before the catalog says so.
         let mut paths = Vec::new();

@@ -248,7 +248,7 @@ impl Error {
             Error::Reparse(e) => reparse_kind(e),
             Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
-            Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Version { .. }) => ErrorKind::Usage,
+            Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Lost { .. } | CatalogError::Version { .. }) => ErrorKind::Usage,
             Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. }) | Error::PlanFile { .. } | Error::Bound(_) => {
                 ErrorKind::Usage
             }
@@ -346,6 +346,10 @@ impl Error {
             Error::Ingest(IngestError::Decode(e)) => decode_hint(e),
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
             Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
+            Error::Catalog(CatalogError::Lost { unfinished: true, .. }) => text("remove the folder, and back up again"),
+            Error::Catalog(CatalogError::Lost { .. }) => {
+                text("move the folder away, and put a backup in its place; with nothing in its place a new warehouse is made, and these files are given up")
+            }
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
             Error::Catalog(CatalogError::ForeignRows { .. }) => {
                 text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
