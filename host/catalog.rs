@@ -179,9 +179,27 @@ impl Catalog {
     /// # Errors
     /// There is one already, or the folder is not writable.
     /// # After a crash
-    /// The file is empty or complete; an empty one is completed by the next `create`.
+    /// The file is not there, or complete.
     pub fn create(store: &Store, now: IngestTime) -> Result<Catalog, CatalogError> {
-        let path = store.path(FILE);
+        if store.exists(FILE) {
+            Catalog::fill(store, FILE, now)?;
+            return Catalog::open(store);
+        }
+        // Who looks for it at the same moment finds nothing, or all of it.
+        let new = format!("{FILE}.new");
+        for (file, end) in [(new.as_str(), ""), (&new, "-wal"), (&new, "-shm"), (FILE, "-wal"), (FILE, "-shm")] {
+            store.remove(&format!("{file}{end}"))?;
+        }
+        Catalog::fill(store, &new, now)?;
+        store.sync(&new)?;
+        store.rename(&new, FILE)?;
+        store.sync_parent(FILE)?;
+        Catalog::open(store)
+    }
+
+    /// Makes the tables of a new warehouse in a file that has none.
+    fn fill(store: &Store, file: &str, now: IngestTime) -> Result<(), CatalogError> {
+        let path = store.path(file);
         let mut connection = Connection::open(&path)?;
         configure(&connection)?;
         let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -207,7 +225,7 @@ impl Catalog {
         }
         tx.execute("INSERT INTO restitch_meta VALUES ('version', ?1)", [schema::STATE_VERSION.to_string()])?;
         tx.commit()?;
-        Ok(Catalog { connection, data_path: DATA.into(), faults: store.faults() })
+        Ok(connection.close().map_err(|(_, e)| e)?)
     }
 
     /// Opens the catalog of a warehouse.

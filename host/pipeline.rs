@@ -190,8 +190,13 @@ pub fn init(root: &Path, options: &Options) -> Result<PathBuf, Error> {
     Ok(root.join(&project.warehouse))
 }
 
-/// Makes the catalog of a warehouse that has none, and opens it.
+/// Makes the catalog of a warehouse that has none, unless somebody else does so at the same moment, and opens it.
 fn make_warehouse(store: &Store, now: IngestTime) -> Result<Catalog, Error> {
+    let _turn = store.lock("init")?;
+    match Catalog::open(store) {
+        Err(CatalogError::Missing(_)) => {}
+        opened => return Ok(opened?),
+    }
     refuse_remains(store)?;
     store.create_dir("data/main")?;
     store.create_dir("transforms")?;

@@ -86,6 +86,22 @@ fn any_command_may_be_the_first_one() {
 }
 
 #[test]
+fn first_commands_at_the_same_moment_share_one_warehouse() {
+    for _ in 0..6 {
+        let folder = new_project();
+        let commands = ["ingest orders a.jsonl", "ingest orders b.jsonl", "status", "doctor"];
+        let running: Vec<_> = commands.iter().map(|words| restitch(folder.path(), words).spawn().unwrap()).collect();
+        for (words, child) in commands.iter().zip(running) {
+            let out = child.wait_with_output().unwrap();
+            assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
+        }
+        let out = restitch(folder.path(), "--json status").output().unwrap();
+        let object: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(object.pointer("/sources/0/records"), Some(&serde_json::Value::from(2)), "{object:#}");
+    }
+}
+
+#[test]
 fn a_project_file_that_cannot_be_read_says_why() {
     let folder = new_project();
     let toml = folder.path().join("restitch.toml");
