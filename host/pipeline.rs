@@ -433,12 +433,7 @@ impl Workshop {
 
     fn plan_request(&self, request: &RunRequest, dataset: &Dataset) -> Result<Request, Error> {
         let calendar = dataset.calendar();
-        let window = match (&request.start, &request.end) {
-            (Some(start), Some(end)) => Some(calendar.resolve(start, end)?),
-            (Some(start), None) | (None, Some(start)) if calendar.parse(start).is_some() => Some(calendar.resolve(start, start)?),
-            (None, None) => None,
-            _ => return Err(Error::Usage { message: "a window needs --start and --end".into(), hint: None }),
-        };
+        let window = calendar.resolve_typed(request.start.as_deref(), request.end.as_deref())?;
         let frozen_before = dataset.access.frozen_before.filter(|_| request.kind != Kind::Backfill);
         modes::refuse(request, dataset)?;
         self.refuse_cut_input(dataset, request.write_mode(), window)?;

@@ -45,6 +45,12 @@ pub enum WindowError {
     /// A bound is not a date, an instant or a partition.
     #[error("{0:?} is neither a date (2026-05-01), an instant (2026-05-01T00:00:00Z) nor a partition by {1} ({2})")]
     Bound(String, Grain, &'static str),
+    /// A bound is no day of the calendar.
+    #[error("{0} is not a date: that month has no such day, or the year no such month")]
+    Date(String),
+    /// One bound alone that is no partition.
+    #[error("{0} alone is no window: it is not a partition by {1} ({2}), so a window needs --start and --end")]
+    Alone(String, Grain, &'static str),
     /// A bound is an impossible time.
     #[error(transparent)]
     Time(#[from] TimeError),
@@ -273,6 +279,21 @@ impl Calendar {
         Window::new(start, end)
     }
 
+    /// Returns the window of the bounds that were typed: as [`Calendar::resolve`] does of two; of one alone, the partition that it names.
+    ///
+    /// # Errors
+    /// [`WindowError`] if a bound is none, the one that is there alone names no partition, or the window is reversed.
+    pub fn resolve_typed(&self, start: Option<&str>, end: Option<&str>) -> Result<Option<Window>, WindowError> {
+        let one = match (start, end) {
+            (Some(start), Some(end)) => return self.resolve(start, end).map(Some),
+            (None, None) => return Ok(None),
+            (Some(one), None) | (None, Some(one)) => one,
+        };
+        // What is wrong with it comes first.
+        self.bound(one)?;
+        self.parse(one).map(Some).ok_or_else(|| WindowError::Alone(one.into(), self.grain, self.grain.example()))
+    }
+
     /// Returns the slice of time that a typed bound means. An instant is a slice whose both ends are that instant.
     fn bound(&self, text: &str) -> Result<Window, WindowError> {
         if let Some(window) = self.parse(text) {
@@ -280,7 +301,12 @@ impl Calendar {
         }
         if text.len() == 10 {
             let day = Calendar { grain: Grain::Day, zone: self.zone };
-            return Ok(day.at(parse(text, self.zone)?));
+            let wrong = |e| match e {
+                TimeError::Range(..) => WindowError::Date(text.into()),
+                TimeError::Shape(_) => WindowError::Bound(text.into(), self.grain, self.grain.example()),
+                e => e.into(),
+            };
+            return Ok(day.at(parse(text, self.zone).map_err(wrong)?));
         }
         if let Some(e) = self.changed_hour(text) {
             return Err(e);
@@ -498,7 +524,7 @@ mod tests {
         assert_eq!(w.to_string(), "[2025-02-01T06:00:00Z, 2025-03-01T06:00:00Z)");
         assert_eq!(c.resolve("2025-02-01T06:00:00Z", "2025-02-02T06:00:00Z").unwrap(), c.resolve("2025-02-01", "2025-02-01").unwrap());
         assert!(matches!(c.resolve("2025-02-02", "2025-02-01"), Err(WindowError::Reversed { .. })));
-        assert!(matches!(c.resolve("2025-02-30", "2025-03-01"), Err(WindowError::Time(_))));
+        assert!(matches!(c.resolve("2025-02-30", "2025-03-01"), Err(WindowError::Date(_))));
         assert!(matches!(c.resolve("soon", "2025-03-01"), Err(WindowError::Bound(..))));
         let m = calendar(Grain::Month, "UTC");
         let short = m.resolve("2025-02-01", "2025-02-27").unwrap();

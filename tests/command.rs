@@ -229,3 +229,32 @@ fn every_plan_looks_at_its_filter_and_its_parameters() {
         assert_eq!(json(&lab, words).0, 2, "{words}");
     }
 }
+
+/// One bound alone is a window where it is a partition; what is wrong with a bound is said, and not that the other one is missing.
+#[test]
+fn a_bound_that_is_no_time_is_named_with_what_is_wrong() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let no_day = "2026-02-30 is not a date: that month has no such day, or the year no such month";
+    let no_week = "\"2026-W54\" is neither a date (2026-05-01), an instant (2026-05-01T00:00:00Z) nor a partition by day (2026-05-01)";
+    let alone = "2026-05-01T09:00:00Z alone is no window: it is not a partition by day (2026-05-01), so a window needs --start and --end";
+    for verb in ["plan", "run", "repair", "backfill"] {
+        for bound in ["--start", "--end"] {
+            for (value, want) in [("2026-02-30", no_day), ("foo", &no_week.replace("2026-W54", "foo")), ("2026-W54", no_week), ("2026-05-01T09:00:00Z", alone)] {
+                let (code, object) = json(&lab, &format!("{verb} daily {bound} {value}"));
+                assert_eq!((code, object["error"]["message"].as_str()), (2, Some(want)), "{verb} {bound} {value}");
+            }
+        }
+    }
+    for words in ["ingest orders --reparse --start 2026-02-30", "ingest orders --reparse --end 2026-02-30", "run daily --start 2026-05-01 --end 2026-02-30"] {
+        let (code, object) = json(&lab, words);
+        assert_eq!((code, object["error"]["message"].as_str()), (2, Some(no_day)), "{words}");
+    }
+    for bound in ["--start", "--end"] {
+        assert_eq!(json(&lab, &format!("plan daily {bound} 2026-05-01")).1["partitions"], 1);
+    }
+    for verb in ["plan", "run", "repair", "backfill"] {
+        let help = String::from_utf8(restitch(&lab, &format!("{verb} --help")).stdout).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(help.contains("a partition without --end is the whole window") && help.contains("a partition without --start is"), "{help}");
+    }
+}

@@ -34,10 +34,10 @@ pub struct Args {
 /// How a run was asked for.
 #[derive(clap::Args, Debug)]
 pub struct RunArgs {
-    /// First date (or partition, or instant) of the window
+    /// First date (or partition, or instant) of the window; a partition without --end is the whole window
     #[arg(long, value_name = "DATE")]
     start: Option<String>,
-    /// Last date (or partition), included; an instant is excluded
+    /// Last date (or partition), included; an instant is excluded; a partition without --start is the whole window
     #[arg(long, value_name = "DATE")]
     end: Option<String>,
     /// Only partitions for which this holds

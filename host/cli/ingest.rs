@@ -32,10 +32,10 @@ pub struct Args {
     /// Land nothing: read landed records again from their kept payloads, as restitch.toml declares their columns now
     #[arg(long, conflicts_with = "max_rejects")]
     reparse: bool,
-    /// Reparse from here: a day of the source's zone, or an instant
+    /// Reparse from here: a day of the source's zone, or an instant; a day without --end is the whole window
     #[arg(long, value_name = "TIME", requires = "reparse")]
     start: Option<String>,
-    /// Reparse up to here: a day (inclusive), or an instant (exclusive)
+    /// Reparse up to here: a day (inclusive), or an instant (exclusive); a day without --start is the whole window
     #[arg(long, value_name = "TIME", requires = "reparse")]
     end: Option<String>,
     /// Only read and count what a reparse would change

@@ -530,6 +530,7 @@ fn window_hint(e: &WindowError) -> Option<String> {
         WindowError::Unaligned { whole: (first, last), .. } => Some(format!(
             "whole partitions are swapped: --start {first} --end {last}; for just this window: `restitch backfill … --mode delete-insert`"
         )),
+        WindowError::Alone(..) => Some("name both, like --start 2026-05-01 --end 2026-05-02 (both days included)".into()),
         WindowError::Reversed { .. } => Some("dates are inclusive, so --start and --end may be the same day".into()),
         _ => None,
     }

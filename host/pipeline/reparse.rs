@@ -34,14 +34,11 @@ impl Workshop {
     pub fn reparse_window(&self, request: &ReparseRequest) -> Result<Window, Error> {
         let source = self.project.source(&request.source)?;
         let days = Calendar { grain: Grain::Day, zone: source.time_zone };
-        match (&request.start, &request.end) {
-            (Some(start), Some(end)) => Ok(days.resolve(start, end)?),
-            (Some(day), None) | (None, Some(day)) if days.parse(day).is_some() => Ok(days.resolve(day, day)?),
-            _ => Err(Error::Usage {
-                message: "a reparse needs --start and --end: it reads a bounded window".into(),
-                hint: Some("name the days, like --start 2026-05-01 --end 2026-05-31 (both included)".into()),
-            }),
-        }
+        let window = days.resolve_typed(request.start.as_deref(), request.end.as_deref())?;
+        window.ok_or_else(|| Error::Usage {
+            message: "a reparse needs --start and --end: it reads a bounded window".into(),
+            hint: Some("name the days, like --start 2026-05-01 --end 2026-05-31 (both included)".into()),
+        })
     }
 
     /// Reads landed records again, as the source is declared now.
