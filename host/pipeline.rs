@@ -335,6 +335,40 @@ impl Workshop {
     /// # Errors
     /// It is no transform, or the version is bound to other bytes.
     pub fn add_transform(&mut self, file: &Path) -> Result<(TransformRow, bool), Error> {
+        let mut added = self.add_transforms(&[file])?;
+        added.pop().ok_or_else(|| Error::Internal("a component was neither registered nor refused".into()))
+    }
+
+    /// Registers components, all of them or none, and returns of each its row and whether it is new.
+    ///
+    /// # Errors
+    /// As for [`Workshop::add_transform`], of the first that is refused.
+    pub fn add_transforms(&mut self, files: &[impl AsRef<Path>]) -> Result<Vec<(TransformRow, bool)>, Error> {
+        let offered = files.iter().map(|file| self.offered(file.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let refuse = |row: &TransformRow, old: &TransformRow| match old.digest == row.digest {
+            true => Ok(()),
+            false => Err(Error::Rebound { transform: format!("{}@{}", row.name, row.version), bound: old.digest, offered: row.digest }),
+        };
+        self.catalog.read(|v| {
+            let bound = |row: &TransformRow| v.transform(&row.name, &row.version)?.map_or(Ok(()), |old| refuse(row, &old));
+            offered.iter().try_for_each(|(row, _)| bound(row))
+        })?;
+        // The same bytes again put back what is gone.
+        offered.iter().try_for_each(|(row, bytes)| self.store.put(&component_path(row.digest), bytes))?;
+        self.catalog.record(|r| {
+            let register = |(row, _): &(TransformRow, Vec<u8>)| match r.view().transform(&row.name, &row.version)? {
+                Some(old) => refuse(row, &old).map(|()| (old, false)),
+                None => {
+                    r.put_transform(row)?;
+                    Ok((row.clone(), true))
+                }
+            };
+            offered.iter().map(register).collect()
+        })
+    }
+
+    /// Looks at a component that is to be registered.
+    fn offered(&self, file: &Path) -> Result<(TransformRow, Vec<u8>), Error> {
         let bytes = store::read_bytes(file)?;
         let component = |source| Error::Component { file: file.display().to_string(), source };
         let transform = self.engine()?.load(&bytes).map_err(component)?;
@@ -347,19 +381,7 @@ impl Workshop {
             descriptor: serde_json::to_string(d).map_err(|e| Error::Internal(e.to_string()))?,
             added: (self.options.clock.now(), self.options.operator.clone()),
         };
-        let bound = self.catalog.read(|v| v.transform(&row.name, &row.version))?;
-        // The same bytes again put back what is gone.
-        if bound.as_ref().is_none_or(|b| b.digest == row.digest) {
-            self.store.put(&component_path(row.digest), &bytes)?;
-        }
-        self.catalog.record(|r| match r.view().transform(&row.name, &row.version)? {
-            Some(old) if old.digest == row.digest => Ok((old, false)),
-            Some(old) => Err(Error::Rebound { transform: format!("{}@{}", row.name, row.version), bound: old.digest, offered: row.digest }),
-            None => {
-                r.put_transform(&row)?;
-                Ok((row.clone(), true))
-            }
-        })
+        Ok((row, bytes))
     }
 
     /// Returns the registered transforms.

@@ -258,3 +258,16 @@ fn a_bound_that_is_no_time_is_named_with_what_is_wrong() {
         assert!(help.contains("a partition without --end is the whole window") && help.contains("a partition without --start is"), "{help}");
     }
 }
+
+#[test]
+fn components_are_registered_all_or_none() {
+    let lab = Lab::new(ORDERS);
+    let (good, other) = (component("order-totals-1.0.0.wasm"), component("customer-totals-1.1.0.wasm"));
+    std::fs::write(lab.path("broken.wasm"), "no component").unwrap();
+    let (code, object) = json(&lab, &format!("transform add {} broken.wasm {}", good.display(), other.display()));
+    assert_eq!((code, object["error"]["message"].as_str()), (2, Some("broken.wasm")), "{object:#}");
+    assert_eq!(lab.open().transforms().unwrap().len(), 1, "the one that the lab began with");
+    let (code, object) = json(&lab, &format!("transform add {} {} {}", good.display(), other.display(), good.display()));
+    let new: Vec<_> = object["transforms"].as_array().unwrap().iter().map(|t| t["new"].as_bool().unwrap()).collect();
+    assert_eq!((code, new), (0, vec![true, true, false]));
+}

@@ -34,7 +34,7 @@ pub enum Command {
         #[arg(long, value_name = "DIR")]
         into: Option<PathBuf>,
     },
-    /// Register components; a version is bound to its bytes for ever
+    /// Register components, all of them or none; a version is bound to its bytes for ever
     Add {
         /// The components
         #[arg(required = true, value_name = "FILE")]
@@ -121,10 +121,8 @@ fn new(name: &str, language: Language, into: Option<PathBuf>) -> Result<Answer, 
 }
 
 fn add(files: &[PathBuf], cx: &Context) -> Result<Answer, Failure> {
-    let mut workshop = cx.open()?;
     let (mut text, mut rows) = (String::new(), Vec::new());
-    for file in files {
-        let (row, new) = workshop.add_transform(file)?;
+    for (row, new) in cx.open()?.add_transforms(files)? {
         let what = if new { "Added" } else { "Already there:" };
         text += &format!("{what} {}@{} as {} ({})\n", row.name, row.version, row.digest, bytes(row.size_bytes));
         rows.push(json!({ "name": row.name, "version": row.version, "digest": row.digest, "new": new }));
