@@ -237,3 +237,31 @@ fn the_ends_of_time_can_be_planned() {
         }
     }
 }
+
+#[test]
+fn a_plan_is_written_over_a_plan_and_over_nothing_else() {
+    let lab = lab();
+    let save = |file: &str| {
+        let workshop = &mut lab.open();
+        let bound = workshop.bind(&Lab::request(Kind::Backfill, WINDOW)).unwrap();
+        workshop.save_plan(&bound, &lab.path(file)).map_err(|e| (e.kind(), e.to_string()))
+    };
+    let before = std::fs::read(lab.catalog()).unwrap();
+    std::fs::write(lab.path("state.json"), "{\"version\": 4}").unwrap();
+    for (file, why) in [
+        ("warehouse/catalog.sqlite", "lies inside the warehouse"),
+        ("warehouse/plan.json", "lies inside the warehouse"),
+        ("restitch.toml", "is there already and is no saved plan"),
+        ("state.json", "is there already and is no saved plan"),
+    ] {
+        let want = format!("{} {why}, and is not written over", lab.path(file).display());
+        assert_eq!(save(file), Err((ErrorKind::Usage, want)));
+    }
+    assert!(std::fs::read(lab.catalog()).unwrap() == before && !lab.path("warehouse/plan.json").exists());
+    // An empty file has nothing to lose.
+    std::fs::write(lab.path("empty.json"), "").unwrap();
+    for file in ["plan.json", "plan.json", "empty.json"] {
+        save(file).unwrap();
+        assert!(BoundPlan::parse(&std::fs::read_to_string(lab.path(file)).unwrap()).is_ok(), "{file}");
+    }
+}

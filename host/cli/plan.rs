@@ -10,7 +10,6 @@ use crate::{
     manifest::{Kind, Mode, WriteMode},
     pipeline::Error,
     plan::Plan,
-    store,
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -57,7 +56,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     };
     let bound = workshop.bind(&request)?;
     let plan = bound.plan().map_err(Error::from)?;
-    store::write(&file, bound.text().as_bytes())?;
+    workshop.save_plan(&bound, &file)?;
     let mut object = named(plan_json(&plan), &dataset);
     let file = file.display().to_string();
     object["saved"] = json!({ "file": file, "digest": bound.digest() });

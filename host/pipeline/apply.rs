@@ -14,13 +14,14 @@ use crate::{
     id::RunId,
     manifest::{Kind, Mode, Recipe, Status},
     moves,
-    plan::{BoundPlan, PLAN_VERSION, Plan, plan},
+    plan::{BoundError, BoundPlan, PLAN_VERSION, Plan, plan},
     publish::{self, PublishError},
     query::Filter,
+    store,
     time::{EventTime, format_us},
     transform::Descriptor,
 };
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
 /// A saved plan that was carried out already, or is just being carried out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -104,6 +105,29 @@ impl Workshop {
         }
         self.refuse_filter(&recipe)?;
         Ok((recipe, descriptor))
+    }
+
+    /// Writes a plan into a file outside the warehouse, over an older plan if there is one.
+    ///
+    /// # Errors
+    /// The file lies inside the warehouse, or is there and no plan; its folder is not writable.
+    pub fn save_plan(&self, bound: &BoundPlan, file: &Path) -> Result<(), Error> {
+        let refuse = |why: &str| {
+            let hint = Some("-o FILE names a new file outside the warehouse, or a saved plan to be replaced".to_owned());
+            Err(Error::Usage { message: format!("{} {why}, and is not written over", file.display()), hint })
+        };
+        if self.store.holds(file) {
+            return refuse("lies inside the warehouse");
+        }
+        // A pipe or a terminal has nothing to lose, and an empty file neither.
+        if file.is_file() {
+            let text = store::read_bytes(file)?;
+            let plan = BoundPlan::parse(&String::from_utf8_lossy(&text));
+            if !text.is_empty() && !matches!(plan, Ok(_) | Err(BoundError::Edited)) {
+                return refuse("is there already and is no saved plan");
+            }
+        }
+        Ok(store::write(file, bound.text().as_bytes())?)
     }
 
     /// A filter that does not parse is refused when it is planned, not when the plan is carried out.
