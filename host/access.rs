@@ -73,6 +73,16 @@ pub enum AccessError {
         /// Who may.
         approvers: Vec<String>,
     },
+    /// The word of somebody whose word does not count any more.
+    #[error("{operator} has approved this run, and may not approve runs of {dataset} any more")]
+    Withdrawn {
+        /// Who gave it.
+        operator: String,
+        /// The dataset.
+        dataset: String,
+        /// Who may now.
+        approvers: Vec<String>,
+    },
     /// The word of the one who asked.
     #[error("{operator} asked for this run, and so cannot approve it")]
     Own {
@@ -114,6 +124,7 @@ impl AccessError {
             AccessError::Publisher { publishers, .. } => {
                 format!("--mode stage computes it for one who may to publish; {}", names("publishers", publishers))
             }
+            AccessError::Withdrawn { approvers, .. } => format!("`restitch approve` by another is needed; {}", names("approvers", approvers)),
             AccessError::Approver { approvers, .. } | AccessError::Own { approvers, .. } => names("approvers", approvers),
             AccessError::Expired { .. } => "run it again; `restitch discard` removes what waits".into(),
             AccessError::Frozen { .. } => "choose a later window; frozen_before in restitch.toml is changed by review, not by a flag".into(),
@@ -213,6 +224,21 @@ impl Approval {
         self.in_time(IngestTime(given.at_us))?;
         self.given = Some(given);
         Ok(())
+    }
+
+    /// Checks that the word that was given, if one was, is still one of somebody whose word counts.
+    ///
+    /// # Errors
+    /// Its operator is none of the approvers any more.
+    pub fn still_counts(&self, dataset: &str, access: &Access, asked: &str) -> Result<(), AccessError> {
+        match &self.given {
+            Some(given) if !access.approvers.contains(&given.operator) => Err(AccessError::Withdrawn {
+                operator: given.operator.clone(),
+                dataset: dataset.into(),
+                approvers: access.approvers.iter().filter(|a| *a != asked).cloned().collect(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Checks that the time to give or use the word is not over.

@@ -134,6 +134,23 @@ fn a_word_given_for_later_expires() {
     assert_eq!(go(&lab, "ben", "approve r1 --reason again").0, 2);
 }
 
+/// Who is taken off the list takes their word with them; the word of somebody else makes up for it.
+#[test]
+fn a_word_of_somebody_who_may_not_give_it_any_more_does_not_count() {
+    let lab = lab("approval = \"required\"");
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25")).unwrap();
+    assert_eq!(go(&lab, "nightly", "ingest orders a.jsonl").0, 0);
+    assert_eq!(go(&lab, "nightly", "run daily").0, 5);
+    assert_eq!(go(&lab, "ben", "approve r1 --reason ok --later").0, 0);
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(lab.path("restitch.toml"), toml.replace("approvers = [\"ana\", \"ben\"]", "approvers = [\"ana\"]")).unwrap();
+    let (code, object) = go(&lab, "nightly", "publish r1");
+    assert_eq!((code, message(&object).as_str()), (5, "ben has approved this run, and may not approve runs of daily any more"));
+    assert_eq!(object["error"]["hint"], "`restitch approve` by another is needed; approvers: ana");
+    assert_eq!(go(&lab, "ana", "approve r1 --reason seen --later").0, 0);
+    assert_eq!(go(&lab, "nightly", "publish r1").0, 0);
+}
+
 #[test]
 fn frozen_is_frozen_for_everybody() {
     let mut lab = lab("");

@@ -56,6 +56,7 @@ impl Workshop {
         }
         if let Some(approval) = &manifest.approval {
             approval.in_time(now)?;
+            approval.still_counts(&dataset.name, &dataset.access, &manifest.operator)?;
             if approval.given.is_none() {
                 return Err(waiting(manifest, &dataset.access));
             }
