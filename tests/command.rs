@@ -240,13 +240,17 @@ fn a_bound_that_is_no_time_is_named_with_what_is_wrong() {
     let alone = "2026-05-01T09:00:00Z alone is no window: it is not a partition by day (2026-05-01), so a window needs --start and --end";
     for verb in ["plan", "run", "repair", "backfill"] {
         for bound in ["--start", "--end"] {
-            for (value, want) in [("2026-02-30", no_day), ("foo", &no_week.replace("2026-W54", "foo")), ("2026-W54", no_week), ("2026-05-01T09:00:00Z", alone)] {
+            for (value, want) in
+                [("2026-02-30", no_day), ("foo", &no_week.replace("2026-W54", "foo")), ("2026-W54", no_week), ("2026-05-01T09:00:00Z", alone)]
+            {
                 let (code, object) = json(&lab, &format!("{verb} daily {bound} {value}"));
                 assert_eq!((code, object["error"]["message"].as_str()), (2, Some(want)), "{verb} {bound} {value}");
             }
         }
     }
-    for words in ["ingest orders --reparse --start 2026-02-30", "ingest orders --reparse --end 2026-02-30", "run daily --start 2026-05-01 --end 2026-02-30"] {
+    for words in
+        ["ingest orders --reparse --start 2026-02-30", "ingest orders --reparse --end 2026-02-30", "run daily --start 2026-05-01 --end 2026-02-30"]
+    {
         let (code, object) = json(&lab, words);
         assert_eq!((code, object["error"]["message"].as_str()), (2, Some(no_day)), "{words}");
     }

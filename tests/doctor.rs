@@ -2,7 +2,10 @@
 
 use crate::support::{Lab, ORDERS, Random, chain, order};
 use restitch::manifest::{Kind, Mode};
-use restitch::{doctor::Report, pipeline::RunRequest};
+use restitch::{
+    doctor::Report,
+    pipeline::{ErrorKind, RunRequest},
+};
 use std::path::{Path, PathBuf};
 
 fn lab() -> Lab {
@@ -162,4 +165,37 @@ fn a_rejected_dry_run_leaves_nothing_to_look_after() {
     lab.open().backup(&lab.folder.path().join("copy")).unwrap();
     assert!(chain(&lab.open().diff_run("r1".parse().unwrap(), 5).unwrap_err()).contains("rejected"));
     assert!(lab.open().discard("r1".parse().unwrap()).is_err());
+}
+
+/// Flips a bit of a file where no reader of Parquet looks, or cuts it where every reader stumbles; `act` is told which, and the file is mended.
+fn with_damage(path: &Path, mut act: impl FnMut(&str)) {
+    let sound = std::fs::read(path).unwrap();
+    let mut flipped = sound.clone();
+    let at = sound.windows(10).rposition(|w| w == b"parquet-rs").or_else(|| sound.windows(8).rposition(|w| w == b"restitch")).unwrap_or(20);
+    flipped[at] ^= 1;
+    for (bytes, what) in [(flipped.as_slice(), "was changed: its SHA-256 is"), (&sound[..sound.len() / 2], "bytes, and had")] {
+        std::fs::write(path, bytes).unwrap();
+        act(what);
+    }
+    std::fs::write(path, &sound).unwrap();
+}
+
+#[test]
+fn a_backup_of_a_changed_file_is_none() {
+    let lab = lab();
+    let all = files(&lab.path("warehouse"));
+    let mut tried = 0;
+    for path in all.iter().filter(|p| p.extension().is_some_and(|e| e == "parquet" || e == "wasm")) {
+        let name = path.strip_prefix(lab.path("warehouse")).unwrap().display().to_string();
+        with_damage(path, |what| {
+            tried += 1;
+            let copy = lab.folder.path().join(format!("copy-{tried}"));
+            let e = lab.open().backup(&copy).unwrap_err();
+            let what = if name.ends_with(".wasm") { "was changed: its SHA-256 is" } else { what };
+            assert!(e.to_string().starts_with(&format!("the backup is not one: {name} ")) && e.to_string().contains(what), "{e}");
+            assert!(e.kind() == ErrorKind::Failed && e.hint().is_some() && !copy.join("catalog.sqlite").exists());
+        });
+    }
+    assert!(tried >= 10, "raw records, rejects, published, earlier, staged, and a transform: {tried}");
+    assert!(lab.open().backup(&lab.folder.path().join("whole")).is_ok());
 }

@@ -3,11 +3,12 @@
 
 use super::{Error, Workshop, run::read_staged};
 use crate::{
-    catalog::{FILE, Named},
-    id::RunId,
+    catalog::{FILE, Named, RecordedFile},
+    doctor,
+    id::{Digest, RunId},
     store::{Store, staged_list, staging},
 };
-use std::path::Path;
+use std::{collections::HashSet, path::Path};
 
 /// What a backup holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,7 +28,7 @@ impl Workshop {
     /// Copies the warehouse into `folder`, which must be missing or empty: a warehouse that can be opened.
     ///
     /// # Errors
-    /// The folder is not empty or not writable; a file that the catalog names is gone.
+    /// The folder is not empty or not writable; a file that the catalog names is gone, or not what was recorded of it.
     /// # After an error or a crash
     /// The folder has no catalog, so it is no warehouse.
     pub fn backup(&mut self, folder: &Path) -> Result<Backup, Error> {
@@ -49,19 +50,32 @@ impl Workshop {
         let partial = partial_catalog();
         let Named { data_files, pending } = self.catalog.copy_to(&to, &partial)?;
         // What is staged first: somebody who publishes it moves its files before the catalog says so.
-        let mut paths = Vec::new();
+        let (mut paths, mut recorded) = (Vec::new(), Vec::new());
+        let record = |path: &str, bytes: u64, digest| RecordedFile { table: String::new(), path: path.into(), bytes, digest: Some(digest) };
         for run in pending {
             let staged = read_staged(&self.store, run).ok().filter(|staged| staged.files.iter().all(|file| self.store.exists(&file.path)));
             let Some(staged) = staged else { return Err(self.not_whole(run)?) };
+            recorded.extend(staged.files.iter().map(|file| record(&file.path, file.file.bytes as u64, file.digest)));
             paths.extend(staged.files.into_iter().map(|file| file.path).chain([staged_list(&run.to_string())]));
         }
+        let named: HashSet<&String> = data_files.iter().collect();
+        recorded.extend(self.catalog.read(|v| v.recorded_files())?.into_iter().filter(|file| named.contains(&file.path)));
         paths.extend(data_files);
-        let components = self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial"));
-        paths.extend(components.map(|n| format!("transforms/{n}")));
+        for component in self.store.list("transforms")?.into_iter().filter(|n| !n.ends_with(".partial")) {
+            let path = format!("transforms/{component}");
+            if let Some(digest) = component.strip_suffix(".wasm").and_then(|name| name.parse::<Digest>().ok()) {
+                recorded.push(record(&path, self.store.size(&path)?, digest));
+            }
+            paths.push(path);
+        }
         let mut done = Backup::default();
         for path in &paths {
             done.bytes += self.store.copy_to(path, &to)?;
             done.files += 1;
+        }
+        // The copies are read, and not what they were copied from: what is wrong with either is found.
+        if let Some(bad) = doctor::damaged(&to, &recorded, false, self.options.workers).into_iter().next() {
+            return Err(Error::Unsound { bad: Box::new(bad) });
         }
         to.sync_entries(&paths)?;
         to.sync(&partial)?;

@@ -201,6 +201,9 @@ pub enum Error {
     /// A file that a run reads is not what it was.
     #[error("the input is damaged: {bad}")]
     Input { bad: Box<BadFile> },
+    /// A file that was to be saved is not what it was.
+    #[error("the backup is not one: {bad}")]
+    Unsound { bad: Box<BadFile> },
     /// The doctor found something.
     #[error("{problems} problem(s) in the warehouse")]
     Unhealthy { problems: usize },
@@ -248,7 +251,9 @@ impl Error {
             Error::Reparse(e) => reparse_kind(e),
             Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
-            Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Lost { .. } | CatalogError::Version { .. }) => ErrorKind::Usage,
+            Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Lost { .. } | CatalogError::Version { .. }) => {
+                ErrorKind::Usage
+            }
             Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. }) | Error::PlanFile { .. } | Error::Bound(_) => {
                 ErrorKind::Usage
             }
@@ -347,9 +352,9 @@ impl Error {
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
             Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
             Error::Catalog(CatalogError::Lost { unfinished: true, .. }) => text("remove the folder, and back up again"),
-            Error::Catalog(CatalogError::Lost { .. }) => {
-                text("move the folder away, and put a backup in its place; with nothing in its place a new warehouse is made, and these files are given up")
-            }
+            Error::Catalog(CatalogError::Lost { .. }) => text(
+                "move the folder away, and put a backup in its place; with nothing in its place a new warehouse is made, and these files are given up",
+            ),
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
             Error::Catalog(CatalogError::ForeignRows { .. }) => {
                 text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
@@ -414,6 +419,8 @@ impl Error {
     fn removal_hint(&self) -> Option<String> {
         let text = |s: &str| Some(s.to_owned());
         match self {
+            Error::Unsound { bad } => missing_hint(&bad.path),
+            Error::Input { bad } if bad.path.starts_with("staging/") => missing_hint(&bad.path),
             Error::Input { .. } => {
                 text("nothing was published; bring the file back from a backup (`restitch doctor` names every file that is damaged)")
             }
