@@ -4,7 +4,8 @@ use crate::support::{Lab, ORDERS, Random, chain, order};
 use restitch::manifest::{Kind, Mode};
 use restitch::{
     doctor::Report,
-    pipeline::{ErrorKind, RunRequest},
+    id::RunId,
+    pipeline::{DiffRequest, ErrorKind, RunRequest},
 };
 use std::path::{Path, PathBuf};
 
@@ -198,4 +199,36 @@ fn a_backup_of_a_changed_file_is_none() {
     }
     assert!(tried >= 10, "raw records, rejects, published, earlier, staged, and a transform: {tried}");
     assert!(lab.open().backup(&lab.folder.path().join("whole")).is_ok());
+}
+
+#[test]
+fn nothing_is_compared_with_a_damaged_file() {
+    let lab = lab();
+    lab.open().add_transform(&crate::support::component("customer-totals-1.1.0.wasm")).unwrap();
+    let request = |day: &str| DiffRequest {
+        dataset: "daily".into(),
+        transform: restitch::config::TransformRef::parse("customer-totals@1.1.0").unwrap(),
+        start: day.into(),
+        end: None,
+        grant_payload: None,
+        params: vec![],
+        rows: 5,
+    };
+    for (name, run, hint) in [
+        ("data/main/daily/r1/2026-05-01-r1-0.parquet", 2, "from a backup"),
+        ("data/main/daily/r2/2026-05-01-r2-0.parquet", 2, "from a backup"),
+        ("staging/r3/files/2026-05-02-r3-0.parquet", 3, "discard the run"),
+    ] {
+        with_damage(&lab.path("warehouse").join(name), |what| {
+            let e = lab.open().diff_run(RunId(run), 5).unwrap_err();
+            assert!(e.to_string().starts_with(&format!("the input is damaged: {name} ")) && e.to_string().contains(what), "{}", chain(&e));
+            assert!(e.hint().unwrap().contains(hint), "{e}");
+        });
+        lab.open().diff_run(RunId(run), 5).unwrap();
+    }
+    with_damage(&lab.path("warehouse/data/main/daily/r2/2026-05-01-r2-0.parquet"), |_| {
+        let e = lab.open().diff_versions(&request("2026-05-01"), &()).unwrap_err();
+        assert!(e.to_string().starts_with("the input is damaged: data/main/daily/r2/2026-05-01-r2-0.parquet "), "{}", chain(&e));
+        lab.open().diff_versions(&request("2026-05-02"), &()).unwrap();
+    });
 }

@@ -10,12 +10,12 @@ use super::{
     upstream::expected,
 };
 use crate::{
-    catalog::{CatalogError, PublishedRow, TransformRow, is_pending},
+    catalog::{CatalogError, PublishedRow, RecordedFile, TransformRow, is_pending},
     config::{Dataset, TransformRef},
     execute::{Progress, output_fields},
     gc,
     id::{Digest, RunId, SnapshotId},
-    manifest::{BaseRecord, Kind, Manifest, Mode, Recipe, Status, UpstreamRecord, Validation, WriteMode},
+    manifest::{BaseRecord, FileRecord, Kind, Manifest, Mode, Recipe, Status, UpstreamRecord, Validation, WriteMode},
     plan::{PlannedPartition, Reason},
     publish::PublishError,
     query::{self, ColumnChange, Difference, FileTable, Rows},
@@ -192,10 +192,12 @@ impl Workshop {
             let table = v.table(&dataset.name, latest)?.ok_or_else(|| Error::Internal(format!("{} has no table", dataset.name)))?;
             let mut live = Vec::new();
             for p in published {
-                live.extend(v.partition_files(&table, latest, &p.partition)?.into_iter().map(|f| (f.path, f.bytes as u64)));
+                live.extend(v.partition_files(&table, latest, &p.partition)?);
             }
             Ok::<_, Error>((table, live))
         })?;
+        let on_record = self.on_record(&live)?;
+        let live = live.into_iter().map(|f| (f.path, f.bytes as u64)).collect();
         let output = output_fields(&d.output);
         notes.extend(column_notes(&table.fields(), &output));
         if left_out > 0 {
@@ -211,7 +213,7 @@ impl Workshop {
         let sides = Sides { before: Side { fields: table.fields(), files: live }, now: Side { fields: output, files }, key, partitions };
         let before = made_by.iter().map(|(t, n)| if made_by.len() > 1 { format!("{t} in {n} partition(s)") } else { t.clone() });
         let words = (before.collect::<Vec<_>>().join(", "), format!("{} ({})", request.transform, row.digest.short()));
-        self.measure(&dataset.name, words, sides, notes, request.rows, owner)
+        with_sound_input(&self.store, &on_record, || self.measure(&dataset.name, words, sides, notes, request.rows, owner))
     }
 
     /// Compares what a run published, or staged, with what stood there before it.
@@ -235,24 +237,27 @@ impl Workshop {
                     fields.push(field);
                 }
             }
-            let mut priors: HashMap<RunId, HashMap<String, Vec<(String, u64)>>> = HashMap::new();
+            let mut priors: HashMap<RunId, HashMap<String, Vec<FileRecord>>> = HashMap::new();
             let mut before = Vec::new();
             for p in &m.partitions {
                 let Some(prior) = p.prior_run else { continue };
                 if let Entry::Vacant(e) = priors.entry(prior) {
-                    let files = |p: crate::manifest::PartitionRecord| (p.partition, p.files.into_iter().map(|f| (f.path, f.bytes)).collect());
-                    e.insert(v.run_partitions(prior)?.into_iter().map(files).collect());
+                    e.insert(v.run_partitions(prior)?.into_iter().map(|p| (p.partition, p.files)).collect());
                 }
                 before.extend(priors[&prior].get(&p.partition).cloned().unwrap_or_default());
             }
-            for path in before.iter().map(|f| &f.0).chain(m.partitions.iter().flat_map(|p| &p.files).map(|f| &f.path)) {
-                if let Some(removed) = v.removed(path)? {
+            for file in before.iter().chain(m.partitions.iter().flat_map(|p| &p.files)) {
+                if let Some(removed) = v.removed(&file.path)? {
                     return Err(Error::RowsGone { run, removed: Box::new(removed) });
                 }
             }
             Ok::<_, Error>((fields, before))
         })?;
-        let now = m.partitions.iter().flat_map(|p| p.files.iter().map(|f| (f.path.clone(), f.bytes))).collect();
+        let now: Vec<FileRecord> = m.partitions.iter().flat_map(|p| p.files.iter().cloned()).collect();
+        let recorded =
+            |f: &FileRecord| RecordedFile { table: m.recipe.dataset.clone(), path: f.path.clone(), bytes: f.bytes, digest: Some(f.digest) };
+        let on_record: Vec<RecordedFile> = before.iter().chain(&now).map(recorded).collect();
+        let files = |of: Vec<FileRecord>| of.into_iter().map(|f| (f.path, f.bytes)).collect();
         let partition = |p: &crate::manifest::PartitionRecord| PartitionDiff {
             partition: p.partition.clone(),
             rows_before: p.prior_rows.unwrap_or(0),
@@ -261,12 +266,16 @@ impl Workshop {
             input_snapshot: None,
         };
         let partitions = m.partitions.iter().map(partition).collect();
-        let sides =
-            Sides { before: Side { fields: fields.clone(), files: before }, now: Side { fields, files: now }, key: m.recipe.key.clone(), partitions };
+        let sides = Sides {
+            before: Side { fields: fields.clone(), files: files(before) },
+            now: Side { fields, files: files(now) },
+            key: m.recipe.key.clone(),
+            partitions,
+        };
         let owner = format!("verify-{}", uuid::Uuid::new_v4());
         let claim = self.claim(&owner)?;
         let words = (format!("before {run}"), format!("{run}, {}", m.status.name()));
-        let diff = self.measure(&m.recipe.dataset, words, sides, Vec::new(), rows, &owner);
+        let diff = with_sound_input(&self.store, &on_record, || self.measure(&m.recipe.dataset, words, sides, Vec::new(), rows, &owner));
         self.store.remove_dir(&staging(&owner)).ok();
         drop(claim);
         diff
