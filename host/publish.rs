@@ -25,7 +25,7 @@ pub enum PublishError {
     #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// The ground moved between plan and swap.
-    #[error("{dataset} changed after this run read it: {}", changes.join("; "))]
+    #[error("{dataset} changed after this run read it: {}", listed(changes, "; "))]
     Conflict {
         /// The dataset.
         dataset: String,
@@ -67,7 +67,7 @@ pub enum PublishError {
         discarded: Discarded,
     },
     /// Later runs have replaced what the rollback would undo.
-    #[error("{} of the partitions of {run} were replaced by later runs: {}", later.len(), later.join(", "))]
+    #[error("later runs have replaced {} of {run}: {}", if later.len() == 1 { "1 partition".into() } else { format!("{} partitions", later.len()) }, listed(later, ", "))]
     Replaced {
         /// The run.
         run: RunId,
@@ -104,6 +104,12 @@ pub enum PublishError {
         /// What is missing.
         what: String,
     },
+}
+
+/// The first of many, so that what is said of years stays readable.
+pub(crate) fn listed(all: &[String], between: &str) -> String {
+    let shown = all.iter().take(10).cloned().collect::<Vec<_>>().join(between);
+    if all.len() > 10 { format!("{shown}{between}and {} more", all.len() - 10) } else { shown }
 }
 
 impl PublishError {

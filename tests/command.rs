@@ -275,3 +275,23 @@ fn components_are_registered_all_or_none() {
     let new: Vec<_> = object["transforms"].as_array().unwrap().iter().map(|t| t["new"].as_bool().unwrap()).collect();
     assert_eq!((code, new), (0, vec![true, true, false]));
 }
+
+#[test]
+fn numbers_agree_with_their_nouns_and_long_lists_are_cut() {
+    let lab = Lab::new(&ORDERS.replace("partition = \"day\"", "partition = \"hour\""));
+    let hours: String = (0..12).map(|h| order(&format!("e{h}"), &format!("2026-05-01T{h:02}:00:00Z"), "A", "1")).collect();
+    lab.land("a.jsonl", hours);
+    lab.run();
+    let told = |words: &str| String::from_utf8(restitch(&lab, words).stdout).unwrap();
+    lab.backfill("2026-05-01T00", "2026-05-01T00");
+    let message = |words: &str| json(&lab, words).1["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert_eq!(message("rollback r1"), "later runs have replaced 1 partition of r1: 2026-05-01T00 by r2");
+    lab.backfill("2026-05-01", "2026-05-01");
+    let all = message("rollback r1");
+    assert!(all.starts_with("later runs have replaced 12 partitions of r1: 2026-05-01T00 by r3, "), "{all}");
+    assert!(all.ends_with(", 2026-05-01T09 by r3, and 2 more"), "{all}");
+    assert!(told("show r2").contains(": 1 file, 12 rows, "), "{}", told("show r2"));
+    lab.land("late.jsonl", order("e99", "2026-05-01T20:00:00Z", "A", "1"));
+    let usage = told("plan --help");
+    assert!(usage.contains("restitch plan [OPTIONS] <KIND|DATASET> [DATASET]"), "{usage}");
+}

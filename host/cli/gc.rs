@@ -103,7 +103,8 @@ fn garbage_text(g: &Garbage) -> String {
         text += &format!("\n{which} would miss them, and cannot be read afterwards.\n");
     }
     for k in &g.kept {
-        text += &format!("Kept: {} of {}: {}\n", count(k.count as i64, "old version or file"), k.name, k.why);
+        let old = if k.count == 1 { "1 old version or file".into() } else { format!("{} old versions or files", k.count) };
+        text += &format!("Kept: {old} of {}: {}\n", k.name, k.why);
     }
     text
 }

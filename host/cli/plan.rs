@@ -18,8 +18,10 @@ use std::path::PathBuf;
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// run, repair or backfill, and the dataset; the dataset alone plans a run, or with a window a backfill
-    #[arg(required = true, num_args = 1..=2, value_name = "KIND] [DATASET")]
-    words: Vec<String>,
+    #[arg(value_name = "KIND|DATASET")]
+    what: String,
+    /// The dataset, behind a kind
+    dataset: Option<String>,
     /// Save the plan, for `restitch apply FILE`
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -30,12 +32,11 @@ pub struct Args {
 impl Args {
     /// Returns what is planned, and for which dataset.
     pub(super) fn kind_and_dataset(&self) -> Result<(Kind, String), Failure> {
-        let (first, second) = (&self.words[0], self.words.get(1));
-        let Some(dataset) = second else {
+        let Some(dataset) = &self.dataset else {
             let kind = if self.rest.has_window() { Kind::Backfill } else { Kind::Run };
-            return Ok((kind, first.clone()));
+            return Ok((kind, self.what.clone()));
         };
-        let kind = match first.as_str() {
+        let kind = match self.what.as_str() {
             "run" => Kind::Run,
             "repair" => Kind::Repair,
             "backfill" => Kind::Backfill,

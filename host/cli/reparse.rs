@@ -65,7 +65,7 @@ pub(super) fn text(row: &RunRow) -> String {
         ("Finished", row.finished.map(|t| t.to_string())),
         ("Asked for", (!m.asked.is_empty()).then(|| m.asked.join(" to "))),
         ("Window", m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"))),
-        ("Read", Some(format!("{} at snapshot {}: {files}, {} rows, {}", m.recipe.dataset, m.recipe.input_snapshot, raw.0, bytes(raw.1)))),
+        ("Read", Some(format!("{} at snapshot {}: {files}, {}, {}", m.recipe.dataset, m.recipe.input_snapshot, count(raw.0, "row"), bytes(raw.1)))),
         ("In the window", m.reparse.as_ref().map(|r| format!("{}, {} of them changed", count(r.inside as i64, "record"), r.changed))),
         ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
         ("Made by", Some(format!("restitch {}, time zones {}", m.versions.restitch, m.versions.time_zones))),

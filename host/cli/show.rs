@@ -172,11 +172,11 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         (
             "Read",
             Some(format!(
-                "{} at snapshot {}: {}, {} rows, {}",
+                "{} at snapshot {}: {}, {}, {}",
                 r.sources.iter().map(|s| format!("raw_{s}")).chain(r.upstream.iter().map(|u| u.dataset.clone())).collect::<Vec<_>>().join(", "),
                 r.input_snapshot,
                 count(m.inputs.len() as i64, "file"),
-                raw.0,
+                count(raw.0, "row"),
                 bytes(raw.1)
             )),
         ),

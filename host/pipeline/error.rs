@@ -17,7 +17,7 @@ use crate::{
     manifest::Status,
     moves::MovesError,
     plan::{BoundError, PlanError},
-    publish::PublishError,
+    publish::{PublishError, listed},
     query::QueryError,
     recover::RecoverError,
     reparse::ReparseError,
@@ -133,7 +133,7 @@ pub enum Error {
     #[error("dataset {dataset} is published {published}, but declared {declared}")]
     Recut { dataset: String, published: String, declared: String },
     /// What a plan stands on is not as it was.
-    #[error("the plan of {dataset} does not hold any more: {}", listed(changes))]
+    #[error("the plan of {dataset} does not hold any more: {}", listed(changes, "; "))]
     Moved { dataset: String, changes: Vec<String> },
     /// A saved plan is carried out once.
     #[error("the plan {} run {}{}", if .0.status == Status::Running { "is just being applied as" } else { "was applied as" }, .0.run,
@@ -155,13 +155,13 @@ pub enum Error {
     #[error("run {run} is a reparse, which is not rolled back: the kept payloads are the truth, and restitch.toml says how they are read")]
     NotUndoable { run: RunId },
     /// A replay gave something else.
-    #[error("the replay of {run} differs: {}; {first}", listed(partitions))]
+    #[error("the replay of {run} differs: {}; {first}", listed(partitions, "; "))]
     Differs { run: RunId, partitions: Vec<String>, first: String },
     /// Rows that are to be compared were removed.
     #[error("the rows of {run} and those before it cannot be compared: {} was removed on {} by gc ({}, {})", removed.path, removed.at, removed.reason, removed.operator)]
     RowsGone { run: RunId, removed: Box<Removed> },
     /// A transform gives other rows when nothing but the way of computing them is another.
-    #[error("transform {transform} does not repeat itself; it came out otherwise with: {}", listed(trials))]
+    #[error("transform {transform} does not repeat itself; it came out otherwise with: {}", listed(trials, "; "))]
     Unsteady { transform: String, trials: Vec<String> },
     /// A proof failed.
     #[error("run {run} is not proven: {}", failed.join("; "))]
@@ -524,12 +524,6 @@ fn reparse_hint(e: &ReparseError) -> Option<String> {
         ReparseError::Table(IngestError::Column { .. }) => "give the changed column a new name; the table keeps the old one".into(),
         _ => return None,
     })
-}
-
-/// The first of many, so that a plan of years stays readable.
-fn listed(changes: &[String]) -> String {
-    let shown = changes.iter().take(10).cloned().collect::<Vec<_>>().join("; ");
-    if changes.len() > 10 { format!("{shown}; and {} more", changes.len() - 10) } else { shown }
 }
 
 fn window_hint(e: &WindowError) -> Option<String> {
