@@ -277,6 +277,18 @@ fn components_are_registered_all_or_none() {
 }
 
 #[test]
+fn why_tells_a_record_that_moved_away_from_one_that_came_late() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "10") + &order("e2", "2026-05-02T09:00:00Z", "A", "5"));
+    lab.run();
+    lab.land("b.jsonl", order("e1", "2026-05-02T10:00:00Z", "A", "11") + &order("e3", "2026-05-01T10:00:00Z", "B", "1"));
+    let text = String::from_utf8(restitch(&lab, "why daily 2026-05-01").stdout).unwrap();
+    let file = lab.path("b.jsonl").display().to_string();
+    assert!(text.contains(&format!("1 record moved to another partition by {file} (repair)")), "{text}");
+    assert!(text.contains(&format!("1 record came late by 23h in {file} (repair)")), "{text}");
+}
+
+#[test]
 fn numbers_agree_with_their_nouns_and_long_lists_are_cut() {
     let lab = Lab::new(&ORDERS.replace("partition = \"day\"", "partition = \"hour\""));
     let hours: String = (0..12).map(|h| order(&format!("e{h}"), &format!("2026-05-01T{h:02}:00:00Z"), "A", "1")).collect();

@@ -8,7 +8,7 @@ use super::{
     show::row_json,
 };
 use crate::{
-    catalog::{QueueRow, RunRow},
+    catalog::{QueueKind, QueueRow, RunRow},
     id::RunId,
     manifest::{Kind, Manifest, Mode, PartitionRecord, Status, UpstreamRecord},
     pipeline::{Why, upstream::summary},
@@ -149,6 +149,9 @@ fn numbers(why: &Why, key: &[String], run: &RunRow, p: &PartitionRecord) -> Opti
 }
 
 fn late(q: &QueueRow) -> String {
+    if q.kind == QueueKind::Moved {
+        return format!("{} moved to another partition by {} ({})", count(q.records, "record"), q.file, q.tier);
+    }
     let by = if q.least_late_us == q.most_late_us {
         format_span(q.most_late_us)
     } else {
