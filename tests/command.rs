@@ -289,6 +289,21 @@ fn why_tells_a_record_that_moved_away_from_one_that_came_late() {
 }
 
 #[test]
+fn a_check_that_names_no_column_is_named_with_its_dataset() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "10"));
+    for (from, to, side) in [("sum(amount)", "sum(amout)", "input"), ("sum(total)", "sum(totl)", "output")] {
+        std::fs::write(lab.path("restitch.toml"), ORDERS.replace(from, to)).unwrap();
+        let (code, object) = json(&lab, "run daily");
+        let message = object["error"]["message"].as_str().unwrap();
+        assert!(code == 2 && message.starts_with(&format!("the {side} of the check \"balance(")), "{object:#}");
+        assert!(message.ends_with("of dataset daily cannot be evaluated"), "{object:#}");
+        assert!(object["error"]["causes"][0].as_str().unwrap().contains(&to[4..to.len() - 1]), "{object:#}");
+        assert!(object["error"]["hint"].as_str().is_some_and(|h| h.contains(&from[4..from.len() - 1])), "{object:#}");
+    }
+}
+
+#[test]
 fn numbers_agree_with_their_nouns_and_long_lists_are_cut() {
     let lab = Lab::new(&ORDERS.replace("partition = \"day\"", "partition = \"hour\""));
     let hours: String = (0..12).map(|h| order(&format!("e{h}"), &format!("2026-05-01T{h:02}:00:00Z"), "A", "1")).collect();

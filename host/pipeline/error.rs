@@ -148,6 +148,9 @@ pub enum Error {
     /// Checks said no.
     #[error("run {run} was rejected: {} failed", failed.join(", "))]
     Rejected { run: RunId, failed: Vec<String> },
+    /// The expression of a check does not parse, or names what is not there.
+    #[error("the {side} of the check {check:?} of dataset {dataset} cannot be evaluated")]
+    Expression { side: &'static str, check: String, dataset: String, source: QueryError },
     /// The kind of run has nothing to replay.
     #[error("run {run} is a {kind}: it computed nothing that could be replayed")]
     NotReplayable { run: RunId, kind: &'static str },
@@ -243,6 +246,7 @@ impl Error {
                 | IngestError::Gone { .. },
             ) => ErrorKind::Usage,
             Error::Query(QueryError::Sql { .. })
+            | Error::Expression { source: QueryError::Sql { .. }, .. }
             | Error::RawGone { .. }
             | Error::BaseGone { .. }
             | Error::Publish(PublishError::Removed { .. })
@@ -254,9 +258,9 @@ impl Error {
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Lost { .. } | CatalogError::Version { .. }) => {
                 ErrorKind::Usage
             }
-            Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. }) | Error::PlanFile { .. } | Error::Bound(_) => {
-                ErrorKind::Usage
-            }
+            Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. })
+            | Error::PlanFile { .. }
+            | Error::Bound(_) => ErrorKind::Usage,
             Error::Moved { .. } | Error::Foreign { .. } | Error::Applied(_) => ErrorKind::Conflict,
             Error::Execute(
                 ExecuteError::Duplicates { .. } | ExecuteError::Outside(_) | ExecuteError::Doubled { .. } | ExecuteError::TooManyQuarantined(_),
@@ -312,7 +316,9 @@ impl Error {
                 Some(format!("choose a window that begins with {next}; what is published stays as it is"))
             }
             Error::Plan(_) => text("choose a smaller window, or raise the limit on purpose"),
-            Error::Query(e) | Error::Check(CheckError::Compare(e)) => e.hint().map(str::to_owned).or_else(|| self.folder_hint()),
+            Error::Query(e) | Error::Expression { source: e, .. } | Error::Check(CheckError::Compare(e)) => {
+                e.hint().map(str::to_owned).or_else(|| self.folder_hint())
+            }
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::Together { problems } => {
                 let hints: Vec<String> = problems.iter().filter_map(|(run, e)| Some(format!("{run}: {}", e.hint()?))).collect();

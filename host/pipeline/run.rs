@@ -225,7 +225,12 @@ impl Workshop {
         let mut balances = Vec::new();
         for c in &dataset.checks {
             if let CheckKind::Balance { input, output: sum, .. } = &c.kind {
-                balances.push((Aggregate::parse(input, &fields)?, Aggregate::parse(sum, &output)?));
+                let wrong = |side| {
+                    let (check, dataset) = (c.name.clone(), dataset.name.clone());
+                    move |source| Error::Expression { side, check, dataset, source }
+                };
+                let of_input = Aggregate::parse(input, &fields).map_err(wrong("input"))?;
+                balances.push((of_input, Aggregate::parse(sum, &output).map_err(wrong("output"))?));
             }
         }
         let mut files: Vec<LiveFile> = raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &[hull])).cloned().collect();
