@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, ColumnStats, Commit, DatasetRow, LiveFile, NewFile, PublishedRow, Removed, StateWrite, Table, View},
     datafile::Written,
     id::{Digest, RunId, SnapshotId},
-    manifest::{Discarded, FileRecord, Manifest, OthersRecord, PartitionRecord, Status, UpstreamRecord, checksum_of},
+    manifest::{Discarded, FileRecord, Kind, Manifest, Mode, OthersRecord, PartitionRecord, Status, UpstreamRecord, checksum_of},
     recover,
     schema::{Field, PARTITION},
     store::{Claim, Store, StoreError, file_name, spread, staged_files, staging},
@@ -57,6 +57,14 @@ pub enum PublishError {
         status: &'static str,
         /// What it would have to be.
         wanted: &'static str,
+    },
+    /// It came to its end, and there are no rows of it.
+    #[error("run {run} is a {what}, which keeps no rows")]
+    KeepsNoRows {
+        /// The run.
+        run: RunId,
+        /// "dry run" or "replay".
+        what: &'static str,
     },
     /// Its staged rows were thrown away.
     #[error("run {run} was discarded {discarded}")]
@@ -115,9 +123,12 @@ pub(crate) fn listed(all: &[String], between: &str) -> String {
 impl PublishError {
     /// Returns what to say of a run that is not in the state that is `wanted`.
     pub fn status(m: &Manifest, wanted: &'static str) -> PublishError {
-        match m.discarded.clone().filter(|_| m.status == Status::Discarded) {
-            Some(discarded) => PublishError::Discarded { run: m.run, discarded },
-            None => PublishError::Status { run: m.run, status: m.status.name(), wanted },
+        let run = m.run;
+        match (m.discarded.clone(), m.status) {
+            (Some(discarded), Status::Discarded) => PublishError::Discarded { run, discarded },
+            (_, Status::Done | Status::Rejected) if m.kind == Kind::Replay => PublishError::KeepsNoRows { run, what: "replay" },
+            (_, Status::Done | Status::Rejected) if m.mode == Mode::DryRun => PublishError::KeepsNoRows { run, what: "dry run" },
+            (_, status) => PublishError::Status { run, status: status.name(), wanted },
         }
     }
 }

@@ -277,6 +277,18 @@ fn components_are_registered_all_or_none() {
 }
 
 #[test]
+fn what_a_dry_run_was_refused_for_is_told_without_offering_what_it_did_not_keep() {
+    let lab = Lab::new(&ORDERS.replace("{ kind = \"row_count\", min = 0 }", "{ kind = \"row_count\", min = 9 }"));
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let (code, object) = json(&lab, "run daily --dry-run");
+    assert_eq!((code, object["error"]["hint"].as_str()), (3, Some("`restitch show r1` shows what was measured; a dry run keeps no rows")));
+    let text = String::from_utf8(restitch(&lab, "run daily --dry-run").stdout).unwrap();
+    assert!(text.ends_with("Rejected r2, a dry run: nothing was kept.\n"), "{text}");
+    assert!(json(&lab, "run daily").1["error"]["hint"].as_str().unwrap().contains("`restitch discard r3` removes rows"));
+    assert_eq!(json(&lab, "discard r3").0, 0);
+}
+
+#[test]
 fn why_tells_a_record_that_moved_away_from_one_that_came_late() {
     let lab = Lab::new(ORDERS);
     lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "10") + &order("e2", "2026-05-02T09:00:00Z", "A", "5"));

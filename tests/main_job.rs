@@ -172,7 +172,7 @@ fn a_failed_check_publishes_nothing_and_keeps_the_staged_rows() {
     lab.land("more.jsonl", order("e3", "2026-05-01T11:00:00Z", "C", "1"));
     let e = lab.try_go(Lab::request(Kind::Run, None)).unwrap_err();
     assert_eq!(e.kind(), ErrorKind::Validation);
-    let Error::Rejected { run, failed } = &e else { panic!("{e}") };
+    let Error::Rejected { run, failed, .. } = &e else { panic!("{e}") };
     assert_eq!(failed, &["row_count"]);
     assert_eq!(lab.published().len(), 2, "readers see what they saw");
     let shown = lab.open().show(*run).unwrap().row.manifest;

@@ -684,7 +684,7 @@ fn nothing_is_visible_before_it_is_checked_and_one_bad_day_holds_all_three() {
     lab.land("bad.jsonl", case("40-checked-after-publish/bad.jsonl"));
     let request = || Lab::request(Kind::Backfill, Some(("2025-10-22", "2025-10-24")));
     let e = lab.try_go(request()).unwrap_err();
-    let Error::Rejected { run, failed } = &e else { panic!("{e}") };
+    let Error::Rejected { run, failed, .. } = &e else { panic!("{e}") };
     assert_eq!((e.kind().code(), failed.len()), (3, 2), "{failed:?}");
     // Published data and pointer are what they were, the staged rows can be looked at, and the manifest says rejected, and of which days.
     assert_eq!(published(), ["2025-10-22 a 1.00 2"]);

@@ -87,7 +87,11 @@ fn a_run_is_compared_with_what_stood_before_it_and_a_rollback_made_nothing() {
     // A dry run keeps no rows.
     let dry = lab.go(RunRequest { mode: Mode::DryRun, ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) }).manifest.unwrap();
     assert_eq!(dry.status, Status::Done);
-    assert!(lab.open().diff_run(dry.run, 10).is_err());
+    assert_eq!(lab.open().diff_run(dry.run, 10).unwrap_err().to_string(), format!("run {} is a dry run, which keeps no rows", dry.run));
+    let replay = lab.replay(first.run).unwrap().manifest.run;
+    let e = lab.open().diff_run(replay, 10).unwrap_err();
+    assert_eq!((e.kind(), e.to_string()), (ErrorKind::Usage, format!("run {replay} is a replay, which keeps no rows")));
+    assert!(e.hint().unwrap().contains("names the run that it replayed"), "{e}");
 }
 
 #[test]

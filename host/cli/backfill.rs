@@ -287,6 +287,7 @@ pub(super) fn result_text(m: &Manifest) -> String {
         (Status::Published, Some(s)) => format!("\nPublished {run} as snapshot {s}: {}.\n{}", effect(m), others_text(m)),
         (Status::Staged, _) => format!("\nStaged {run}: `restitch publish {run}` makes it visible, `restitch discard {run}` throws it away.\n"),
         (Status::Done, _) => format!("\nDry run {run}: nothing was kept. It would be {}.\n", effect(m)),
+        (Status::Rejected, _) if m.mode == Mode::DryRun => format!("\nRejected {run}, a dry run: nothing was kept.\n"),
         (Status::Rejected, _) => format!("\nRejected {run}: nothing was published.\n"),
         _ => String::new(),
     };

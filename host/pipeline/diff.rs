@@ -227,7 +227,7 @@ impl Workshop {
             return Err(Error::Usage { message, hint: Some(format!("`restitch show {run}` counts what it changed")) });
         }
         if m.status != Status::Published && !is_pending(&m) {
-            return Err(PublishError::status(&m, "published, staged or rejected: its rows were kept").into());
+            return Err(PublishError::status(&m, "published, staged or rejected").into());
         }
         let (fields, before) = self.catalog.read(|v| {
             let mut fields = v.table(&m.recipe.dataset, v.latest()?)?.map(|t| t.fields()).unwrap_or_default();

@@ -147,7 +147,7 @@ pub enum Error {
     Bound(#[from] BoundError),
     /// Checks said no.
     #[error("run {run} was rejected: {} failed", failed.join(", "))]
-    Rejected { run: RunId, failed: Vec<String> },
+    Rejected { run: RunId, failed: Vec<String>, staged: bool },
     /// The expression of a check does not parse, or names what is not there.
     #[error("the {side} of the check {check:?} of dataset {dataset} cannot be evaluated")]
     Expression { side: &'static str, check: String, dataset: String, source: QueryError },
@@ -258,7 +258,7 @@ impl Error {
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Lost { .. } | CatalogError::Version { .. }) => {
                 ErrorKind::Usage
             }
-            Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. })
+            Error::Publish(PublishError::Status { .. } | PublishError::Discarded { .. } | PublishError::KeepsNoRows { .. })
             | Error::PlanFile { .. }
             | Error::Bound(_) => ErrorKind::Usage,
             Error::Moved { .. } | Error::Foreign { .. } | Error::Applied(_) => ErrorKind::Conflict,
@@ -329,6 +329,7 @@ impl Error {
             }
             Error::NoUpstream { dataset } => Some(format!("`restitch run {dataset}` publishes it; `--cascade` goes on with what is made of it")),
             Error::NoRun { .. } => text("`restitch runs` lists them"),
+            Error::Rejected { run, staged: false, .. } => Some(format!("`restitch show {run}` shows what was measured; a dry run keeps no rows")),
             Error::Rejected { run, .. } => Some(format!(
                 "`restitch show {run}` shows what was measured; --validate warn publishes all the same; `restitch discard {run}` removes rows that were staged"
             )),
@@ -344,6 +345,10 @@ impl Error {
             Error::Publish(PublishError::Replaced { .. }) => {
                 text("roll the later runs back first, name the partitions that still stand with --partition, or say --force")
             }
+            Error::Publish(PublishError::KeepsNoRows { run, what: "replay" }) => {
+                Some(format!("a replay compares by itself; `restitch show {run}` names the run that it replayed, which `restitch diff` compares"))
+            }
+            Error::Publish(PublishError::KeepsNoRows { .. }) => text("run it again without --dry-run, or with --mode stage"),
             Error::Publish(PublishError::Discarded { run, .. }) => {
                 Some(format!("its rows are gone, and have to be computed again; `restitch show {run}` says what was asked"))
             }

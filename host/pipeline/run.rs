@@ -466,13 +466,13 @@ impl Attempt<'_> {
         if manifest.mode == Mode::DryRun {
             store.remove_dir(&folder)?;
             manifest.status = if blocked { Status::Rejected } else { Status::Done };
-            return if blocked { Err(Error::Rejected { run: manifest.run, failed }) } else { Ok(()) };
+            return if blocked { Err(Error::Rejected { run: manifest.run, failed, staged: false }) } else { Ok(()) };
         }
         if blocked || manifest.mode == Mode::Stage || manifest.approval.is_some() {
             write_staged(&store, manifest.run, &Staged { fields: output.iter().map(StagedField::from).collect(), files: files.clone() })?;
             record_staged(manifest, &files);
             manifest.status = if blocked { Status::Rejected } else { Status::Staged };
-            return if blocked { Err(Error::Rejected { run: manifest.run, failed }) } else { Ok(()) };
+            return if blocked { Err(Error::Rejected { run: manifest.run, failed, staged: true }) } else { Ok(()) };
         }
         let began = Instant::now();
         let now = self.workshop.options.clock.now();
