@@ -362,7 +362,9 @@ impl Error {
             Error::Ingest(IngestError::Decode(e)) => decode_hint(e),
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
             Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
-            Error::Catalog(CatalogError::Lost { unfinished: true, .. }) => text("remove the folder, and back up again"),
+            Error::Catalog(CatalogError::Lost { unfinished: true, .. }) => {
+                text("this backup is not whole: put another one in its place, or back up again into another folder")
+            }
             Error::Catalog(CatalogError::Lost { .. }) => text(
                 "move the folder away, and put a backup in its place; with nothing in its place a new warehouse is made, and these files are given up",
             ),
