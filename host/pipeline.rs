@@ -353,8 +353,14 @@ impl Workshop {
             let bound = |row: &TransformRow| v.transform(&row.name, &row.version)?.map_or(Ok(()), |old| refuse(row, &old));
             offered.iter().try_for_each(|(row, _)| bound(row))
         })?;
-        // The same bytes again put back what is gone.
-        offered.iter().try_for_each(|(row, bytes)| self.store.put(&component_path(row.digest), bytes))?;
+        // The same bytes again put back what is gone, or was changed.
+        offered.iter().try_for_each(|(row, bytes)| {
+            let path = component_path(row.digest);
+            if self.store.exists(&path) && self.store.digest(&path)?.0 != row.digest {
+                self.store.remove(&path)?;
+            }
+            self.store.put(&path, bytes)
+        })?;
         self.catalog.record(|r| {
             let register = |(row, _): &(TransformRow, Vec<u8>)| match r.view().transform(&row.name, &row.version)? {
                 Some(old) => refuse(row, &old).map(|()| (old, false)),
@@ -438,8 +444,10 @@ impl Workshop {
         self.refuse_recut(&dataset)?;
         let asked = self.plan_request(request, &dataset)?;
         let (facts, _) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
-        let plan = plan(&facts, &asked)?;
+        let mut plan = plan(&facts, &asked)?;
         self.recipe(request, &dataset, &row, &plan)?;
+        let frozen = access::not_frozen(&dataset.name, &dataset.access, dataset.calendar(), plan.partitions().map(|p| p.window));
+        plan.gaps.extend(frozen.err().map(|e| format!("its publication would be refused: {e}")));
         Ok(plan)
     }
 

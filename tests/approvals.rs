@@ -166,6 +166,8 @@ fn frozen_is_frozen_for_everybody() {
     assert_eq!(go(&lab, "ana", "backfill daily --start 2026-05-01 --end 2026-05-01 --dry-run").0, 0);
     let (code, plan) = go(&lab, "ana", "plan repair daily");
     assert_eq!((code, plan.pointer("/waiting/0/tier")), (0, Some(&Value::from("frozen"))), "{plan:#}");
+    let plan = go(&lab, "ana", "plan backfill daily --start 2026-05-01 --end 2026-05-02").1;
+    assert_eq!(plan["gaps"], serde_json::json!([format!("its publication would be refused: {frozen}")]));
     assert_eq!(go(&lab, "ana", "run daily").0, 0);
     assert_eq!(go(&lab, "ana", "run daily").1["partitions"].as_array().map_or(0, Vec::len), 0);
     assert_ne!(published(&lab), before, "the 20th is not frozen");

@@ -236,3 +236,16 @@ fn nothing_is_compared_with_a_damaged_file() {
         lab.open().diff_versions(&request("2026-05-02"), &()).unwrap();
     });
 }
+
+/// The component that was registered, offered again, takes the place of what is left of it.
+#[test]
+fn a_damaged_component_is_put_back_by_the_same_bytes() {
+    let lab = lab();
+    let stored = files(&lab.path("warehouse/transforms")).remove(0);
+    let sound = std::fs::read(&stored).unwrap();
+    std::fs::write(lab.path("same.wasm"), &sound).unwrap();
+    std::fs::write(&stored, &sound[..100]).unwrap();
+    assert_eq!(examine(&lab).bad.len(), 1);
+    assert!(!lab.open().add_transform(&lab.path("same.wasm")).unwrap().1, "it is known");
+    assert!(examine(&lab).healthy() && std::fs::read(&stored).unwrap() == sound);
+}
