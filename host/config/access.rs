@@ -43,7 +43,7 @@ impl Default for Access {
 
 /// The keys of `[access]`; a dataset may have them too.
 #[derive(Deserialize, Default, Clone)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of access")]
 pub(super) struct AccessText {
     pub(super) publishers: Option<Vec<String>>,
     pub(super) approvers: Option<Spanned<Vec<String>>>,
@@ -54,7 +54,7 @@ pub(super) struct AccessText {
 
 /// The keys of an `[account.NAME]`.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table [account.NAME]")]
 pub(super) struct AccountText {
     token_sha256: Text,
 }

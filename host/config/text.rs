@@ -35,15 +35,15 @@ struct File {
 const STAGED_KEEP: Span = Span::Days(30);
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table [warehouse]")]
 struct Warehouse {
-    path: String,
+    path: Text,
     keep_versions: Option<Spanned<i64>>,
     staged_keep: Option<Text>,
 }
 
 #[derive(Deserialize, Default, Clone)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table of limits")]
 struct LimitsText {
     memory: Option<Text>,
     time: Option<Text>,
@@ -53,7 +53,7 @@ struct LimitsText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table [source.NAME]")]
 struct SourceText {
     format: Text,
     event_time: Text,
@@ -76,7 +76,7 @@ struct SourceText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table like { type = \"string\" }")]
 struct ColumnText {
     r#type: Text,
     nullable: Option<bool>,
@@ -90,7 +90,7 @@ struct ColumnText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table [dataset.NAME]")]
 pub(super) struct DatasetText {
     pub(super) input: Spanned<Inputs>,
     #[serde(default)]
@@ -118,7 +118,7 @@ pub(super) struct DatasetText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table like { key = [\"id\"] }")]
 pub(super) struct DedupText {
     pub(super) key: Vec<Text>,
     keep: Option<Text>,
@@ -126,7 +126,7 @@ pub(super) struct DedupText {
 }
 
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "a table like { kind = \"row_count\", min = 1 }")]
 struct CheckText {
     kind: Text,
     name: Option<String>,
@@ -190,13 +190,17 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
         datasets.insert(dataset.name.clone(), dataset);
     }
     reader.check_upstream(&datasets, &inputs)?;
-    let keep_versions = match &parsed.warehouse.keep_versions {
+    let Warehouse { path, keep_versions, staged_keep } = &parsed.warehouse;
+    if path.as_ref().trim().is_empty() {
+        return Err(reader.error(path.span(), "the path is empty", Some("name a folder, like \"warehouse\"; \".\" is that of this file".into())));
+    }
+    let keep_versions = match keep_versions {
         Some(n) if *n.as_ref() < 1 => return Err(reader.error(n.span(), "keep_versions counts from 1: the version that is current", None)),
         n => n.as_ref().map(|n| *n.as_ref() as u64),
     };
     let accounts = parsed.account.iter().map(|(name, a)| Ok((name.clone(), a.digest(&reader)?))).collect::<Result<_, ConfigError>>()?;
-    let staged_keep = reader.optional(&parsed.warehouse.staged_keep, Span::parse, "a duration (like 30d)")?.unwrap_or(STAGED_KEEP);
-    Ok(Project { warehouse: parsed.warehouse.path, keep_versions, staged_keep, sources, datasets, accounts })
+    let staged_keep = reader.optional(staged_keep, Span::parse, "a duration (like 30d)")?.unwrap_or(STAGED_KEEP);
+    Ok(Project { warehouse: path.as_ref().clone(), keep_versions, staged_keep, sources, datasets, accounts })
 }
 
 pub(super) struct Reader<'a> {
@@ -756,6 +760,8 @@ limits = { memory = "64MiB" }
             ),
             ("memory = \"64MiB\"", "fuel = 0", "22:19", "fuel is a whole number of instructions, at least 1", None),
             ("path = \"warehouse\"", "", "2:1", "the key \"path\" is missing", None),
+            ("\"warehouse\"", "\" \"", "3:8", "the path is empty", Some("name a folder, like \"warehouse\"; \".\" is that of this file")),
+            ("amount  ", "n = \"int64\"\namount  ", "13:5", "invalid type: string \"int64\", expected a table like { type = \"string\" }", None),
             ("nullable = false }\namount", "from = \"event\" }\namount", "12:43", "a JSON pointer starts with /", None),
             (
                 "allowed_lateness = \"30m\"",
