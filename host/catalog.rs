@@ -140,9 +140,12 @@ fn remains(data: usize, components: usize, unfinished: bool) -> String {
     let counted = |n: usize, what: &str| (n > 0).then(|| format!("{n} {what}{}", if n == 1 { "" } else { "s" }));
     let mut there: Vec<String> = [counted(data, "data file"), counted(components, "transform")].into_iter().flatten().collect();
     if unfinished {
-        there.push("what a backup wrote that did not get done".into());
+        there.push("an unfinished backup".into());
     }
-    there.join(" and ")
+    match there.as_slice() {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        _ => there.concat(),
+    }
 }
 
 /// An open catalog.

@@ -17,7 +17,7 @@ use crate::{
     store::{Store, each},
     time::IngestTime,
 };
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Why checks could not be evaluated. Nothing was published.
 #[derive(Debug, thiserror::Error)]
@@ -112,21 +112,39 @@ pub fn check(subject: &Subject, catalog: &mut Catalog, mut computed: Vec<Compute
     Ok(Checked { partitions, files, checks, log })
 }
 
-/// The published files of the partitions that differ.
-fn live_files(subject: &Subject, catalog: &mut Catalog, computed: &[Computed]) -> Result<HashMap<String, Vec<LiveFile>>, CheckError> {
-    let Some(table) = subject.published else { return Ok(HashMap::new()) };
-    let differ = computed.iter().map(|c| &c.record).filter(|p| p.prior_checksum.is_some()).map(|p| p.partition.as_str());
-    Ok(catalog.read(|view| view.files_of(table, subject.base, differ))?)
+/// What is published of partitions that were there before.
+#[derive(Default)]
+struct Live {
+    files: HashMap<String, Vec<LiveFile>>,
+    /// Partitions with files of another tool: what stands there may be other rows than were published.
+    foreign: HashSet<String>,
+}
+
+fn live_files(subject: &Subject, catalog: &mut Catalog, computed: &[Computed]) -> Result<Live, CheckError> {
+    let Some(table) = subject.published else { return Ok(Live::default()) };
+    let before = computed.iter().map(|c| &c.record).filter(|p| p.prior_checksum.is_some()).map(|p| p.partition.as_str());
+    Ok(catalog.read(|view| {
+        let files = view.files_of(table, subject.base, before)?;
+        let mut foreign = HashSet::new();
+        for (partition, files) in &files {
+            for file in files {
+                if view.file_digest(&file.path)?.is_none() {
+                    foreign.insert(partition.clone());
+                }
+            }
+        }
+        Ok::<_, CatalogError>(Live { files, foreign })
+    })?)
 }
 
 /// Fills in rows added, removed and changed. Equal checksums need no look at the rows.
-fn compare(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, Vec<LiveFile>>) -> Result<(), CheckError> {
+fn compare(subject: &Subject, computed: &mut [Computed], live: &Live) -> Result<(), CheckError> {
     let mut different = Vec::new();
     for (i, p) in computed.iter_mut().map(|c| &mut c.record).enumerate() {
         let prior_rows = p.prior_rows.unwrap_or(0);
         // What another tool put there is gone afterwards: then the rows that stand there are compared, not what was published.
-        let standing = live.get(&p.partition).map_or(0, |files| files.iter().map(|f| f.rows as u64).sum());
-        let counts = if p.prior_checksum.is_some() && p.prior_checksum == p.checksum && standing == prior_rows {
+        let foreign = live.foreign.contains(&p.partition);
+        let counts = if p.prior_checksum.is_some() && p.prior_checksum == p.checksum && !foreign {
             (0, 0, 0)
         } else if let Some(updated) = p.updated {
             // A merge has counted already.
@@ -153,8 +171,9 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, 
         let (group, next) = rest.split_at(take.count().max(1));
         rest = next;
         let output = group.iter().flat_map(|i| computed[*i].files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
-        let prior =
-            group.iter().flat_map(|i| live.get(&computed[*i].record.partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
+        let prior = group
+            .iter()
+            .flat_map(|i| live.files.get(&computed[*i].record.partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
         let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
         let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
         let differences = query::compare(
@@ -178,12 +197,12 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, 
 }
 
 /// Compares those of some partitions whose rows stand in order on both sides, and returns the others.
-fn compare_in_order(subject: &Subject, computed: &mut [Computed], live: &HashMap<String, Vec<LiveFile>>, different: Vec<usize>) -> Vec<usize> {
+fn compare_in_order(subject: &Subject, computed: &mut [Computed], live: &Live, different: Vec<usize>) -> Vec<usize> {
     let columns = rows::Columns { fields: subject.fields, key: subject.key, partition: PARTITION };
     let one = |i: &usize| {
         let output: Vec<&str> = computed[*i].files.iter().map(|f| f.path.as_str()).collect();
         let partition = &computed[*i].record.partition;
-        let prior: Vec<&str> = live.get(partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
+        let prior: Vec<&str> = live.files.get(partition).into_iter().flatten().map(|f| f.path.as_str()).collect();
         rows::compare(subject.store, &columns, partition, &output, &prior)
     };
     let differences = each(&different, subject.workers, one);
@@ -208,7 +227,7 @@ type Verdict = (bool, String, String, Option<String>);
 struct Evaluation<'e> {
     subject: &'e Subject<'e>,
     computed: &'e [Computed],
-    live: &'e HashMap<String, Vec<LiveFile>>,
+    live: &'e Live,
 }
 
 impl Evaluation<'_> {
@@ -389,7 +408,7 @@ impl Evaluation<'_> {
             let session = Session::new(Some(self.subject.memory_bytes), Some(&self.subject.store.path(self.subject.staging)))?.at(self.subject.now);
             let output = self.computed.iter().flat_map(|c| c.files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
             session.register_files(file_table(self.subject, "output", output))?;
-            let prior = self.live.values().flatten().map(|f| (f.path.as_str(), f.bytes as u64));
+            let prior = self.live.files.values().flatten().map(|f| (f.path.as_str(), f.bytes as u64));
             session.register_files(file_table(self.subject, "prior", prior))?;
             session.sql(sql)
         };

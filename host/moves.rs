@@ -378,7 +378,7 @@ impl Moved {
     }
 }
 
-/// What decides which of an id's records in different partitions counts.
+/// What decides which of an id's records counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Standing {
     /// When it arrived.
@@ -395,9 +395,13 @@ impl Standing {
     /// Returns whether it counts, and `other` does not. One from the future takes no place of one that is not; between two of a kind `keep` decides
     /// by their arrival. So of any number of records there is one that counts, in one partition.
     pub fn counts_before(&self, keep: Keep, other: &Standing) -> bool {
-        if self.future != other.future {
-            return other.future;
-        }
-        if keep == Keep::FirstIngested { self.arrival < other.arrival } else { self.arrival > other.arrival }
+        let (own, other) = (self.turn(keep), other.turn(keep));
+        if keep == Keep::FirstIngested { own < other } else { own > other }
+    }
+
+    /// Returns what to order an id's records by before the first of them is kept, or the last: by arrival, but those from the future where they
+    /// are kept last of all.
+    pub fn turn(&self, keep: Keep) -> (bool, Arrival) {
+        (self.future == (keep == Keep::FirstIngested), self.arrival)
     }
 }

@@ -206,8 +206,9 @@ fn make_warehouse(store: &Store, now: IngestTime) -> Result<Catalog, Error> {
 /// Refuses a folder whose catalog was lost, or not written yet when a backup died: with a new one, nobody would miss what the old one knew.
 fn refuse_remains(store: &Store) -> Result<(), Error> {
     // Where the warehouse is the folder of the project, files that are to be landed may lie there as well.
-    let data = store.files_under("data")?.iter().filter(|(path, _)| path.ends_with(".parquet")).count();
-    let components = store.list("transforms")?.iter().filter(|n| n.ends_with(".wasm")).count();
+    let data = store.files_under("data/main")?.iter().filter(|(path, _)| path.ends_with(".parquet")).count();
+    let digest = |name: &str| name.strip_suffix(".wasm").is_some_and(|n| n.parse::<Digest>().is_ok());
+    let components = store.list("transforms")?.iter().filter(|n| digest(n)).count();
     let unfinished = store.exists(&backup::partial_catalog());
     if data == 0 && components == 0 && !unfinished {
         return Ok(());
@@ -722,7 +723,7 @@ fn dataset_status(d: &Dataset, facts: Facts, buildable: u64, registered: bool) -
         _ => "open",
     };
     let read: HashMap<EventTime, SnapshotId> = facts.published.iter().map(|p| (p.window.start(), p.input_snapshot)).collect();
-    let waits = |q: &&QueueRow| read.get(&q.window.start()).is_none_or(|s| q.snapshot > *s);
+    let waits = |q: &&QueueRow| q.waits(read.get(&q.window.start()).copied());
     let waiting: Vec<QueueRow> = facts.queue.iter().filter(waits).cloned().collect();
     let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
     // A transform that is not registered makes nothing stale yet.

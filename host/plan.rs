@@ -397,12 +397,7 @@ fn known_partitions(facts: &Facts) -> KnownMap {
         }
     }
     for row in &facts.queue {
-        // What was never built has nothing to lose: that a record left is no reason to build it.
-        let waits = match facts.published_at(row.window.start()) {
-            Some(p) => row.snapshot > p.input_snapshot,
-            None => row.kind == QueueKind::Late,
-        };
-        if waits && row.snapshot <= facts.input_snapshot {
+        if row.waits(facts.published_at(row.window.start()).map(|p| p.input_snapshot)) && row.snapshot <= facts.input_snapshot {
             let entry = known.entry(row.window.start()).or_default();
             match row.tier.as_str() {
                 // A key went elsewhere from a partition that was open: normal runs build it again.

@@ -69,9 +69,7 @@ fn a_backup_that_was_cut_short_is_no_warehouse() {
     std::fs::write(folder.path().join("warehouse/catalog.sqlite.partial"), "part of a catalog").unwrap();
     let text = refused(folder.path(), "status");
     assert!(
-        text.contains(
-            "no catalog in warehouse, but what a backup wrote that did not get done\nHint: this backup is not whole: put another one in its place"
-        ),
+        text.contains("no catalog in warehouse, but an unfinished backup\nHint: this backup is not whole: put another one in its place"),
         "{text}"
     );
 }

@@ -90,7 +90,7 @@ fn a_catalog_of_a_newer_release_is_left_alone() {
     let before = std::fs::read(lab.catalog()).unwrap();
     let out = restitch(&lab, "status");
     assert_eq!(out.status.code(), Some(2));
-    assert!(String::from_utf8_lossy(&out.stderr).contains("version 99; this release reads 3"), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("version 99; this release reads 4"), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(std::fs::read(lab.catalog()).unwrap(), before);
 }
 

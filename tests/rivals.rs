@@ -323,10 +323,31 @@ fn rows_that_duckdb_changed_are_found_by_their_content() {
     let merge = ["backfill", "daily", "--start", day, "--end", day, "--mode", "merge", "--filter", "customer_id = 'nobody'"];
     let (code, answer) = restitch(&lab, &merge);
     assert!(code == 4 && answer.to_string().contains("files of partition 2026-05-01 of daily were replaced by another tool"), "{answer:#}");
-    let again = restitch(&lab, &["backfill", "daily", "--start", day, "--end", day]);
-    assert_eq!((again.0, lab.published()), (0, before.clone()));
+    let (code, answer) = restitch(&lab, &["backfill", "daily", "--start", day, "--end", day]);
+    assert_eq!((code, answer.pointer("/partitions/0/changed"), lab.published()), (0, Some(&1.into()), before), "{answer:#}");
     assert!(lab.open().doctor(false).unwrap().healthy());
+
+    // What is read again and then packed anew was landed all the same.
+    let toml = std::fs::read_to_string(lab.path("restitch.toml")).unwrap();
+    std::fs::write(
+        lab.path("restitch.toml"),
+        toml.replacen("[source.orders.columns]", "[source.orders.columns]\nwho = { type = \"string\", from = \"/customer_id\" }", 1),
+    )
+    .unwrap();
+    lab.land("second.jsonl", orders("second"));
+    let (code, answer) = restitch(&lab, &["ingest", "orders", "--reparse", "--start", day, "--end", PAIRS[1][1]]);
+    assert_eq!(code, 0, "{answer:#}");
+    crate::interop::lake(["sql", &lab.catalog(), "CALL ducklake_merge_adjacent_files('lake')", "--write"]);
+    let report = lab.open().doctor(false).unwrap();
+    assert!(report.healthy() && report.foreign > 0, "{report:?}");
 
     duck("INSERT INTO raw_orders SELECT * REPLACE ('twice' AS _record_id, 'twice' AS event_id) FROM raw_orders LIMIT 1");
     broken("table raw_orders has rows that no ingest landed: data/main/raw_orders/");
+    assert!(!lab.open().doctor(true).unwrap().healthy(), "that is told without reading a byte");
+
+    // A row that was deleted aside keeps nobody from the rest of the report.
+    lab.land("third.jsonl", order("b", &format!("{day}T10:00:00Z"), "B", "1"));
+    lab.backfill(day, day);
+    duck("DELETE FROM daily WHERE customer_id = 'B'");
+    broken("table daily has rows that another tool deleted");
 }

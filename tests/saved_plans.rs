@@ -250,14 +250,14 @@ fn a_plan_is_written_over_a_plan_and_over_nothing_else() {
     std::fs::write(lab.path("state.json"), "{\"version\": 4}").unwrap();
     for (file, why) in [
         ("warehouse/catalog.sqlite", "lies inside the warehouse"),
-        ("warehouse/plan.json", "lies inside the warehouse"),
+        ("warehouse/data/plan.json", "lies inside the warehouse"),
         ("restitch.toml", "is there already and is no saved plan"),
         ("state.json", "is there already and is no saved plan"),
     ] {
-        let want = format!("{} {why}, and is not written over", lab.path(file).display());
+        let want = format!("{} {why}, and is not written", lab.path(file).display());
         assert_eq!(save(file), Err((ErrorKind::Usage, want)));
     }
-    assert!(std::fs::read(lab.catalog()).unwrap() == before && !lab.path("warehouse/plan.json").exists());
+    assert!(std::fs::read(lab.catalog()).unwrap() == before && !lab.path("warehouse/data/plan.json").exists());
     // An empty file has nothing to lose.
     std::fs::write(lab.path("empty.json"), "").unwrap();
     for file in ["plan.json", "plan.json", "empty.json"] {

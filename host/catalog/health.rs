@@ -116,7 +116,8 @@ impl View<'_> {
     /// The catalog cannot be read.
     pub fn landed_by_nobody(&self) -> Result<Vec<(String, String)>, CatalogError> {
         let sources = "SELECT 'raw_' || source FROM restitch_file";
-        let landed = "SELECT 1 FROM restitch_file i WHERE 'raw_' || i.source = t.table_name AND i.snapshot_id = f.begin_snapshot";
+        let landed = "SELECT 1 FROM restitch_file i WHERE 'raw_' || i.source = t.table_name AND i.snapshot_id = f.begin_snapshot
+                      UNION ALL SELECT 1 FROM restitch_run r WHERE r.kind = 'reparse' AND r.dataset = t.table_name AND r.published_snapshot = f.begin_snapshot";
         let files = self.files_that(&format!("f.end_snapshot IS NULL AND t.table_name IN ({sources}) AND NOT EXISTS ({landed})"))?;
         let mut found = Vec::new();
         for (table, path, _) in files {

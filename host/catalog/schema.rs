@@ -3,7 +3,7 @@
 //! Used by [`super::Catalog`] when a catalog is created or opened.
 
 /// The version of our own tables that this release writes.
-pub(super) const STATE_VERSION: i64 = 3;
+pub(super) const STATE_VERSION: i64 = 4;
 
 /// The DuckLake specification that this release writes (1.0, 2026-04-13).
 pub(super) const DUCKLAKE_VERSION: &str = "1.0";

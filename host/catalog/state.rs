@@ -118,6 +118,17 @@ pub struct QueueRow {
     pub most_late_us: i64,
 }
 
+impl QueueRow {
+    /// Returns whether its partition still has to be built again for it, if what is published of it was computed from the version `read`. What
+    /// was never built has nothing to lose: that a record left is no reason to build it.
+    pub fn waits(&self, read: Option<SnapshotId>) -> bool {
+        match read {
+            Some(read) => self.snapshot > read,
+            None => self.kind == QueueKind::Late,
+        }
+    }
+}
+
 /// A table or view of our own: its columns, each with whether it holds whole numbers, and its rows.
 pub type StateTable = (Vec<(String, bool)>, Vec<Vec<rusqlite::types::Value>>);
 

@@ -177,6 +177,12 @@ impl<'s> PartitionInput<'s> {
     }
 }
 
+/// Returns what decides whether the record at a place counts.
+fn standing(blocks: &[RawBatch], (block, row): (u32, u32)) -> Standing {
+    let future = blocks[block as usize].flags.value(row as usize) & envelope::FUTURE != 0;
+    Standing { arrival: arrival(blocks, (block, row)), future }
+}
+
 /// Returns where the record at a place stands in arrival order.
 fn arrival(blocks: &[RawBatch], (block, row): (u32, u32)) -> Arrival {
     let block = &blocks[block as usize];
@@ -347,6 +353,10 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
         }
         if let Some(rule) = &job.recipe.dedup {
             let at = |(block, row): (u32, u32)| (block as usize, row as usize);
+            let future = job.recipe.follows && places.iter().any(|p| standing(&blocks, *p).future);
+            if future {
+                places.sort_by_key(|p| standing(&blocks, *p).turn(rule.keep));
+            }
             let mut keys: Vec<Option<KeyHash>> = Vec::with_capacity(places.len());
             for run in places.chunk_by(|a, b| a.0 == b.0) {
                 let rows = run.iter().map(|(_, row)| *row as usize);
@@ -356,6 +366,9 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
             (counts.duplicates, counts.conflicts) = (found.duplicates, found.conflicts);
             let mut stays = (0..keys.len()).map(|place| found.stays(place));
             places.retain(|_| stays.next().unwrap_or(false));
+            if future {
+                places.sort_by_key(|p| arrival(&blocks, *p));
+            }
         }
         inputs.push(PartitionInput::new(counts, Rows::Held { blocks: blocks.clone(), places: Rc::new(places) }));
     }
@@ -390,7 +403,11 @@ impl<'j> Elsewhere<'j> {
         let Some(outside) = bounds.get(id) else { return true };
         let future = batch.flags.value(row) & envelope::FUTURE != 0;
         let own = Standing { arrival: (batch.snapshots.value(row), batch.seq.value(row)), future };
-        !self.fail && own.counts_before(self.keep, outside)
+        if self.fail {
+            // One from the future is in nobody's way but its like's.
+            return outside.future && !future;
+        }
+        own.counts_before(self.keep, outside)
     }
 
     fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, counts: &mut Counts, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) {

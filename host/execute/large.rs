@@ -12,6 +12,7 @@ use crate::{
     datafile::DataFileError,
     dedup::{Arrival, KeyHash, KeyHasher, survivors},
     manifest::Timings,
+    moves::Standing,
     query::sort_spilled,
     raw::RawBatch,
     schema::{DataType, Field, envelope},
@@ -52,6 +53,8 @@ pub(super) fn large<'s>(
     let parts = (task.records * KEY_BYTES).div_ceil(budget).clamp(1, PARTS_MAX);
     let mut keys = job.recipe.dedup.as_ref().map(|_| Keys::new(job.store, format!("{}/{}", job.staging, path_segment(&partition.name)), parts));
     let (mut ordinal, mut last, mut in_order) = (0u64, (i64::MIN, i64::MIN), true);
+    let (mut last_turn, mut in_turn) = ((false, last), true);
+    let keep = job.recipe.dedup.as_ref().filter(|_| job.recipe.follows).map(|rule| rule.keep);
     while let Some(batch) = filtered.next()? {
         let hashes = if keys.is_some() { hasher.hash(&batch.columns, &key) } else { Vec::new() };
         for (row, at) in batch.times.values().iter().enumerate() {
@@ -63,17 +66,21 @@ pub(super) fn large<'s>(
             counts.late += (batch.flags.value(row) & envelope::LATE != 0) as u64;
             in_order &= arrival > last;
             last = arrival;
+            let future = batch.flags.value(row) & envelope::FUTURE != 0;
+            let turn = keep.map_or((false, arrival), |keep| Standing { arrival, future }.turn(keep));
+            in_turn &= turn > last_turn;
+            last_turn = turn;
             let counted = elsewhere.counts(&batch, row);
             counts.moved += !counted as u64;
             if let Some(keys) = &mut keys {
-                keys.add(counted.then(|| hashes[row]), Entry { arrival, payload: batch.payload.value(row), ordinal })?;
+                keys.add(counted.then(|| hashes[row]), Entry { turn, payload: batch.payload.value(row), ordinal })?;
             }
             ordinal += 1;
         }
     }
     let scan_ms = filtered.spent.get().add_to(timings);
     let survivors = match (keys, &job.recipe.dedup) {
-        (Some(keys), Some(rule)) => Some(keys.survivors(rule, in_order, ordinal, &mut counts)?),
+        (Some(keys), Some(rule)) => Some(keys.survivors(rule, in_turn, ordinal, &mut counts)?),
         _ => None,
     };
     timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6 - scan_ms;
@@ -87,14 +94,15 @@ pub(super) fn large<'s>(
 /// What is known of a record while survivors are found.
 #[derive(Clone, Copy)]
 struct Entry {
-    arrival: Arrival,
+    /// See [`Standing::turn`]; of keys that are no ids, by arrival alone.
+    turn: (bool, Arrival),
     payload: i64,
     /// Its place in the order of the files.
     ordinal: u64,
 }
 
 /// Bytes of a key and its entry in a file.
-const ENTRY_BYTES: usize = 48;
+const ENTRY_BYTES: usize = 56;
 
 /// The keys of a partition, cut by hash into parts that fit into memory one by one.
 struct Keys<'k> {
@@ -136,7 +144,8 @@ impl<'k> Keys<'k> {
         }
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..16].copy_from_slice(&key.to_bytes());
-        for (i, number) in [entry.arrival.0, entry.arrival.1, entry.payload, entry.ordinal as i64].into_iter().enumerate() {
+        let (late, arrival) = entry.turn;
+        for (i, number) in [arrival.0, arrival.1, entry.payload, entry.ordinal as i64, late as i64].into_iter().enumerate() {
             bytes[16 + i * 8..24 + i * 8].copy_from_slice(&number.to_le_bytes());
         }
         let written = self.files[part].as_mut().map_or(Ok(()), |file| file.write_all(&bytes));
@@ -144,7 +153,7 @@ impl<'k> Keys<'k> {
     }
 
     /// Returns, bit by bit in the order of the files, which of `records` stay; removes the files.
-    fn survivors(mut self, rule: &Dedup, in_order: bool, records: u64, counts: &mut Counts) -> Result<BooleanBufferBuilder, Unplaced> {
+    fn survivors(mut self, rule: &Dedup, in_turn: bool, records: u64, counts: &mut Counts) -> Result<BooleanBufferBuilder, Unplaced> {
         let mut stay = std::mem::replace(&mut self.stay, BooleanBufferBuilder::new(0));
         stay.resize(records as usize);
         for part in 0..self.files.len().max(1) {
@@ -155,8 +164,8 @@ impl<'k> Keys<'k> {
                 entries = read_entries(self.store, &path)?;
                 self.store.remove(&path).map_err(DataFileError::Store)?;
             }
-            if !in_order {
-                entries.sort_unstable_by_key(|(_, e)| e.arrival);
+            if !in_turn {
+                entries.sort_unstable_by_key(|(_, e)| e.turn);
             }
             let keys: Vec<Option<KeyHash>> = entries.iter().map(|(key, _)| Some(*key)).collect();
             let found = survivors(rule, &keys, |i| entries[i].1.payload);
@@ -180,7 +189,7 @@ fn read_entries(store: &Store, path: &str) -> Result<Vec<(KeyHash, Entry)>, Unpl
     for _ in 0..size / ENTRY_BYTES {
         file.read_exact(&mut bytes).map_err(|e| failed("read", store, path, e))?;
         let number = |i: usize| i64::from_le_bytes(std::array::from_fn(|byte| bytes[16 + i * 8 + byte]));
-        let entry = Entry { arrival: (number(0), number(1)), payload: number(2), ordinal: number(3) as u64 };
+        let entry = Entry { turn: (number(4) != 0, (number(0), number(1))), payload: number(2), ordinal: number(3) as u64 };
         entries.extend(KeyHash::from_bytes(std::array::from_fn(|byte| bytes[byte])).map(|key| (key, entry)));
     }
     Ok(entries)

@@ -114,9 +114,9 @@ impl Workshop {
     pub fn save_plan(&self, bound: &BoundPlan, file: &Path) -> Result<(), Error> {
         let refuse = |why: &str| {
             let hint = Some("-o FILE names a new file outside the warehouse, or a saved plan to be replaced".to_owned());
-            Err(Error::Usage { message: format!("{} {why}, and is not written over", file.display()), hint })
+            Err(Error::Usage { message: format!("{} {why}, and is not written", file.display()), hint })
         };
-        if self.store.holds(file) {
+        if self.store.holds_own(file) {
             return refuse("lies inside the warehouse");
         }
         // A pipe or a terminal has nothing to lose, and an empty file neither.

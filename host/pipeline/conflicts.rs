@@ -53,19 +53,18 @@ impl Workshop {
         let order = if dedup.keep == crate::config::Keep::FirstIngested { "ASC" } else { "DESC" };
         let own: Vec<String> = dedup.key.iter().map(|k| format!("r.{}", quoted(k))).collect();
         let own = own.join(", ");
-        // By arrival, but one from the future takes no place of one that was not: across partitions always, inside one where there is another.
-        let first_of = |by: &str, future: &str| {
-            format!("row_number() OVER (PARTITION BY {own}, r.{by} ORDER BY {future}, r._landed {order}, r.{seq} {order}) = 1")
-        };
+        // By arrival, but of an id that is followed one from the future takes no place of one that was not.
+        let future = if follows { "r._future" } else { "false" };
+        let first_of = |by: &str| format!("row_number() OVER (PARTITION BY {own}, r.{by} ORDER BY {future}, r._landed {order}, r.{seq} {order}) = 1");
         // One key inside the partition, whatever its source; and one id of one source, wherever it stands.
-        let (here, id) = (first_of("_inside", "r._future AND r._rival"), first_of("_source", "r._future"));
+        let (here, id) = (first_of("_inside"), first_of("_source"));
         let differing = format!("count(DISTINCT {hash}) > 1");
         let on = |table: &str| dedup.key.iter().map(|k| format!("r.{0} = {table}.{0}", quoted(k))).collect::<Vec<_>>().join(" AND ");
         let shown: Vec<String> = columns.iter().map(|c| format!("r.{}", quoted(c))).collect();
         let sql = format!(
             "WITH landed AS (SELECT source, path, ingested_us, max(snapshot_id) AS snapshot FROM restitch_file GROUP BY source, path, ingested_us),
                   a AS ({}),
-                  r AS (SELECT a.*, l.snapshot AS _landed, bool_or(NOT a._inside AND NOT a._future) OVER (PARTITION BY {key}, a._source) AS _rival
+                  r AS (SELECT a.*, l.snapshot AS _landed
                         FROM a LEFT JOIN landed l ON l.source = a._source AND l.path = a.{file} AND l.ingested_us = arrow_cast(a.{at}, 'Int64')),
                   h AS (SELECT {key}, true AS _here FROM r WHERE _inside GROUP BY {key} HAVING {differing}),
                   i AS (SELECT {key}, _source, true AS _moved FROM r GROUP BY {key}, _source HAVING {differing} AND bool_or(_inside))

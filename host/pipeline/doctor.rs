@@ -15,8 +15,8 @@ impl Workshop {
     /// The catalog cannot be read, or a folder cannot be listed. What is wrong is in the report.
     pub fn doctor(&mut self, quick: bool) -> Result<Report, Error> {
         let mut report = doctor::examine(&self.store, &mut self.catalog, quick, self.options.workers)?;
-        if report.foreign > 0 && !quick {
-            report.broken.extend(self.foreign_rows()?);
+        if report.foreign > 0 {
+            report.broken.extend(self.foreign_rows(quick)?);
         }
         Ok(report)
     }

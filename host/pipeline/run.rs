@@ -440,7 +440,7 @@ impl Attempt<'_> {
             validation: manifest.validation,
             memory_bytes: self.workshop.options.memory_bytes,
             workers: self.workshop.options.workers,
-            now: self.workshop.options.clock.now(),
+            now: IngestTime(manifest.recipe.as_of_us),
             staging: &folder,
         };
         let checked = check::check(&subject, &mut self.workshop.catalog, computed, self.prior)?;

@@ -59,10 +59,15 @@ impl AnalyzerRule for Strict {
             }
             let schema = merge_schema(&plan.inputs());
             let names = NamePreserver::new(&plan);
-            let strict = plan.map_expressions(|expr| {
+            let named = |expr: Expr| {
                 let name = names.save(&expr);
                 let strict = expr.transform_up(|e| strict(e, &schema))?;
                 Ok(if strict.transformed { strict.update_data(|e| name.restore(e)) } else { strict })
+            };
+            let strict = plan.map_expressions(|expr| match expr {
+                // Of ROLLUP and its like each expression is a column of its own.
+                sets @ Expr::GroupingSet(_) => sets.map_children(named),
+                expr => named(expr),
             })?;
             if strict.transformed { strict.map_data(LogicalPlan::recompute_schema) } else { Ok(strict) }
         });
@@ -182,8 +187,11 @@ impl AggregateUDFImpl for StrictSum {
     }
 
     fn create_sliding_accumulator(&self, args: AccumulatorArgs) -> PlanResult<Box<dyn Accumulator>> {
-        // DataFusion has a sliding sum of distinct values for 64-bit integers only.
-        if args.is_distinct { self.0.create_sliding_accumulator(args) } else { self.widened(args, Sum::create_sliding_accumulator) }
+        // DataFusion has a sliding sum of distinct values for 64-bit integers only, which wraps around.
+        if args.is_distinct {
+            return Err(DataFusionError::NotImplemented("sum(DISTINCT …) over a frame that moves".into()));
+        }
+        self.widened(args, Sum::create_sliding_accumulator)
     }
 
     fn state_fields(&self, args: StateFieldsArgs) -> PlanResult<Vec<FieldRef>> {
@@ -379,6 +387,10 @@ mod tests {
             ("select g from t where n = 1 order by g limit 2 - 1".into(), r#"{"g":"a"}"#),
             ("select (select count(*) from t u where u.n = t.n + 0) c, g from t where n = 1 and g = 'a'".into(), r#"{"c":2,"g":"a"}"#),
             ("select sum(f) s, sum(f) over () w from (select 0.5 f) group by f".into(), r#"{"s":0.5,"w":0.5}"#),
+            (
+                "select n + 1 m, count(*) c from t where g = 'c' or n = -5 group by rollup(n + 1) order by 1".into(),
+                r#"{"c":1,"m":-9223372036854775807} {"c":1,"m":-4} {"c":2,"m":null}"#,
+            ),
             (format!("select sum(x) - 1 s from (select {NINES} x)"), r#"{"s":"999999999999999999999999999999999998.99"}"#),
         ] {
             assert_eq!(answer(&sql).unwrap_or_else(|e| panic!("{sql}: {e}")), rows, "{sql}");
