@@ -128,7 +128,8 @@ fn live_files(subject: &Subject, catalog: &mut Catalog, computed: &[Computed]) -
         let mut foreign = HashSet::new();
         for (partition, files) in &files {
             for file in files {
-                if view.file_digest(&file.path)?.is_none() {
+                // One that is gone has nothing to compare with, and is written anew.
+                if view.file_digest(&file.path)?.is_none() && subject.store.exists(&file.path) {
                     foreign.insert(partition.clone());
                 }
             }
