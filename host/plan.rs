@@ -489,7 +489,11 @@ fn refuse_dropped(facts: &Facts, plan: &Plan) -> Result<(), PlanError> {
     let Some(dropped) = plan.ranges.iter().find_map(cut) else { return Ok(()) };
     let gone: Vec<Window> = plan.partitions().map(|p| p.window).filter(|w| cuts(&facts.dropped, plan.part_of(*w)).is_some()).collect();
     let (Some(first), Some(last)) = (gone.first(), gone.last()) else { return Ok(()) };
-    let next = facts.calendar.name(&facts.calendar.at(last.end()));
+    let mut next = facts.calendar.at(last.end());
+    while cuts(&facts.dropped, next).is_some() {
+        next = facts.calendar.at(next.end());
+    }
+    let next = facts.calendar.name(&next);
     Err(PlanError::Dropped { partitions: named(facts, gone.len() as u64, *first, *last), dropped: Box::new(dropped.clone()), next })
 }
 

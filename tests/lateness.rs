@@ -385,6 +385,26 @@ fn moves_are_found_in_what_was_landed_before() {
     assert_eq!(lab.published(), ["2026-05-02 A 1 13.00"]);
 }
 
+/// What a run finds of its sources is written down, also if there is nothing to build: views and retention go by it.
+#[test]
+fn a_run_with_nothing_to_do_says_what_is_final() {
+    let toml = feeds(
+        &["east", "west"],
+        "watermark_delay = \"0s\"\nallowed_lateness = \"1h\"\nrepair_window = \"2h\"\nidle_after = \"2h\"",
+        "partition = \"hour\"",
+    );
+    let mut lab = Lab { now: "2025-09-01T10:00:00Z", ..Lab::new(&toml) };
+    let line = |id: &str, ts: &str| format!("{{\"id\":\"{id}\",\"ts\":\"{ts}\",\"v\":1}}\n");
+    lab.try_land("east", "e.jsonl", line("e1", "2025-09-01T06:30:00Z") + &line("e2", "2025-09-01T09:30:00Z")).unwrap();
+    lab.run();
+    let states = || lab.rows("select state from restitch_partitions order by partition");
+    assert_eq!(states(), ["open", "open"], "west is waited for");
+    lab.now = "2025-09-02T10:00:00Z";
+    let states = || lab.rows("select state from restitch_partitions order by partition");
+    assert!(lab.go(Lab::request(Kind::Run, None)).manifest.is_none());
+    assert_eq!(states(), ["final", "open"]);
+}
+
 /// Equal to the cutoff is on time; a heartbeat counts as a sign of life.
 #[test]
 fn a_watermark_by_hand_closes_and_wakes() {

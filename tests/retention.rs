@@ -269,7 +269,13 @@ fn raw_past_its_retention_goes_and_nothing_is_recomputed_from_the_rest() {
         for part in ["2026-03-0", "raw_keep = 10d", "removed on 2026-06-01T00:00:00Z", "tester"] {
             assert!(e.to_string().contains(part), "{e}");
         }
+        assert_eq!(e.hint().unwrap(), "choose a window that begins with 2026-03-03; what is published stays as it is");
     }
+    // A reparse finds nothing there, and says why.
+    let march_again =
+        ReparseRequest { source: "orders".into(), start: Some("2026-03-01".into()), end: Some("2026-03-02".into()), dry_run: true, reason: None };
+    let read = lab.open().reparse(&march_again, &()).unwrap();
+    assert!(read.gaps[0].starts_with("raw of orders from 2026-03-01") && read.gaps[0].ends_with("and 1 more of the window"), "{:?}", read.gaps);
     // Neither replay nor verify; show says so.
     for e in [lab.replay(march.run).unwrap_err(), lab.open().verify(march.run, &()).unwrap_err()] {
         assert!(matches!(e, Error::RawGone { .. }) && e.to_string().contains("by retention (raw_keep = 10d"), "{e}");

@@ -10,6 +10,7 @@ use super::{
 };
 use crate::{
     catalog::RunRow,
+    config::Project,
     manifest::{Manifest, Mode, ReparseRecord, Status},
     pipeline::ReparseRequest,
 };
@@ -22,7 +23,24 @@ pub(super) fn run(request: &ReparseRequest, cx: &Context) -> Result<Answer, Fail
     let meter = Meter::new(format!("reparse {}", request.source), Unit::Bytes, 0);
     let manifest = workshop.reparse(request, &meter)?;
     drop(meter);
-    Ok(Answer::new(result_text(&manifest), cx.object(|| manifest_json(&manifest))))
+    let changed = manifest.status == Status::Published;
+    let text = result_text(&manifest) + &if changed { followed_by(&workshop.project, &request.source) } else { String::new() };
+    Ok(Answer::new(text, cx.object(|| manifest_json(&manifest))))
+}
+
+/// What is to be done with what was computed from the records as they were.
+fn followed_by(project: &Project, source: &str) -> String {
+    let mut text = String::new();
+    if project.datasets_of(source).next().is_some() {
+        text += "Published partitions with these records are stale: `restitch backfill DATASET --start … --end … --only stale`.\n";
+    }
+    for d in project.datasets.values().filter(|d| d.lookups.values().any(|l| l == source)) {
+        text += &format!(
+            "It is a lookup of {0}, whose partitions stay as they are: `restitch backfill {0} --start … --end …` computes them with it.\n",
+            d.name
+        );
+    }
+    text
 }
 
 fn result_text(m: &Manifest) -> String {
@@ -31,13 +49,13 @@ fn result_text(m: &Manifest) -> String {
     let mut text = columns_text(r);
     let did = format!("{} of {} in the window changed", r.changed, count(r.inside as i64, "record"));
     text += &match (m.status, m.published_snapshot) {
-        (Status::Published, Some(s)) => format!(
-            "\nReparsed {source} in {run} as snapshot {s}: {did}, {} written anew.\nPublished partitions with these records are stale: `restitch backfill DATASET --start … --end … --only stale`.\n",
-            count(r.files.len() as i64, "file")
-        ),
+        (Status::Published, Some(s)) => {
+            format!("\nReparsed {source} in {run} as snapshot {s}: {did}, {} written anew.\n", count(r.files.len() as i64, "file"))
+        }
         _ if m.mode == Mode::DryRun => format!("\nDry run {run}: nothing was kept. {did}.\n"),
         _ => format!("\nNothing to do in {run}: {did}.\n"),
     };
+    m.gaps.iter().for_each(|gap| text += &format!("Not read: {gap}.\n"));
     text
 }
 

@@ -66,7 +66,14 @@ impl Workshop {
         ended
     }
 
-    fn reparse_manifest(&self, request: &ReparseRequest, look: &Look, recipe: Recipe) -> Result<Manifest, Error> {
+    fn reparse_manifest(&mut self, request: &ReparseRequest, look: &Look, recipe: Recipe) -> Result<Manifest, Error> {
+        let mut dropped = self.catalog.read(|v| v.dropped_of(&recipe.sources, look.snapshot))?;
+        dropped.retain(|d| d.window.overlaps(look.window));
+        // There may be one for each quarter of an hour.
+        let gap = dropped.first().map(|first| match dropped.len() {
+            1 => first.to_string(),
+            n => format!("{first}, and {} more of the window", n - 1),
+        });
         Ok(Manifest {
             run: RunId(0),
             kind: Kind::Reparse,
@@ -92,7 +99,7 @@ impl Workshop {
             log: Vec::new(),
             grants: Vec::new(),
             approval: None,
-            gaps: Vec::new(),
+            gaps: gap.into_iter().collect(),
             error: None,
             discarded: None,
             bases: Vec::new(),

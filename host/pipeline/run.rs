@@ -4,7 +4,7 @@
 use super::{Error, Extent, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks, upstream};
 use crate::{
     access::Approval,
-    catalog::{LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
+    catalog::{CatalogError, LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
     check::{self, Checked, Subject},
     config::{CheckKind, Dataset, Limits, Project, TransformRef, nearest},
     datafile::Written,
@@ -23,6 +23,7 @@ use crate::{
     store::{Claim, GATE, Store, staged_list, staging},
     time::{EventTime, IngestTime},
     transform::{CONTRACT, Descriptor, Input, Transform, TransformError},
+    watermark::Stand,
     window::Window,
 };
 use std::{
@@ -121,6 +122,7 @@ impl Workshop {
             if bound.kind == Kind::Repair && !waiting.is_empty() {
                 return Err(Error::Approval { dataset: bound.recipe.dataset.clone(), partitions: waiting });
             }
+            self.judge_sources(&bound.recipe.dataset)?;
             return Ok(RunResult { plan, manifest: None });
         }
         let began = Instant::now();
@@ -179,6 +181,22 @@ impl Workshop {
             return Err(approve::waiting(&manifest, &rules));
         }
         Ok(RunResult { plan, manifest: Some(manifest) })
+    }
+
+    /// Writes down how far the sources of a dataset are complete together: views and retention go by what was found last, also by a run that has
+    /// nothing to do.
+    fn judge_sources(&mut self, dataset: &str) -> Result<(), Error> {
+        let dataset = self.project.dataset(dataset)?;
+        if dataset.inputs.len() < 2 {
+            return Ok(());
+        }
+        let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
+        let now = self.options.clock.now();
+        let stand = self.catalog.read(|v| Ok::<_, CatalogError>(Stand::of_all(&v.input_states(&sources, now)?, v.joint(&dataset.name)?)))?;
+        if let Some(stand) = stand {
+            self.catalog.record(|r| r.put_joint(&dataset.name, &stand))?;
+        }
+        Ok(())
     }
 
     /// A published dataset keeps its cut: daily and monthly partitions side by side would count rows twice.
