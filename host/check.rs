@@ -127,11 +127,9 @@ fn live_files(subject: &Subject, catalog: &mut Catalog, computed: &[Computed]) -
         let files = view.files_of(table, subject.base, before)?;
         let mut foreign = HashSet::new();
         for (partition, files) in &files {
-            for file in files {
-                // One that is gone has nothing to compare with, and is written anew.
-                if view.file_digest(&file.path)?.is_none() && subject.store.exists(&file.path) {
-                    foreign.insert(partition.clone());
-                }
+            // One that is gone has nothing to compare with, and is written anew.
+            if view.foreign(files)?.iter().any(|f| subject.store.exists(&f.path)) {
+                foreign.insert(partition.clone());
             }
         }
         Ok::<_, CatalogError>(Live { files, foreign })

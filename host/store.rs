@@ -210,13 +210,6 @@ impl Store {
         real(folder).zip(real(&self.root)).is_some_and(|(folder, root)| folder.starts_with(root))
     }
 
-    /// Returns whether a file, there or yet to be made, is one of this store's own, or among them: others may lie in its folder.
-    pub fn holds_own(&self, file: &Path) -> bool {
-        let own = ["data", "staging", "transforms"].iter().any(|folder| Store::new(self.path(folder)).holds(file));
-        let databases = ["catalog.sqlite", "ids.sqlite"];
-        own || (self.holds(file) && file.file_name().is_some_and(|n| databases.iter().any(|d| n.to_string_lossy().starts_with(d))))
-    }
-
     /// Returns whether there is a file or folder at `relative`.
     pub fn exists(&self, relative: &str) -> bool {
         self.path(relative).exists()

@@ -2,7 +2,7 @@
 //! Never mends anything: it finds and names.
 //! `doctor` asks, and whoever reads files that a run was computed from.
 
-use super::{CatalogError, View, ducklake::THERE};
+use super::{CatalogError, LiveFile, View, ducklake::THERE};
 use crate::{
     id::{Digest, RunId},
     manifest::Status,
@@ -141,6 +141,20 @@ impl View<'_> {
     pub fn file_digest(&self, path: &str) -> Result<Option<Digest>, CatalogError> {
         let mut statement = self.connection.prepare_cached("SELECT digest FROM restitch_digest WHERE path = ?1")?;
         Ok(statement.query_row([path], |r| super::state::digest(r, 0)).optional()?)
+    }
+
+    /// Returns those of `files` that another tool wrote: their hashes are not on record.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn foreign<'f>(&self, files: &'f [LiveFile]) -> Result<Vec<&'f LiveFile>, CatalogError> {
+        let mut foreign = Vec::new();
+        for file in files {
+            if self.file_digest(&file.path)?.is_none() {
+                foreign.push(file);
+            }
+        }
+        Ok(foreign)
     }
 
     /// Returns the other files below the data folder that the catalog knows: those that are to be removed, by us or by the clean-up of another tool, and

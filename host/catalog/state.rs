@@ -399,24 +399,12 @@ impl View<'_> {
         Ok(self.connection.query_row(sql, [name], dataset_row).optional()?)
     }
 
-    /// Returns the names of the datasets that something was published of.
-    ///
-    /// # Errors
-    /// The catalog cannot be read.
-    pub fn published_datasets(&self) -> Result<Vec<String>, CatalogError> {
-        let mut statement = self.connection.prepare_cached("SELECT name FROM restitch_dataset ORDER BY 1")?;
-        let rows = statement.query_map([], |r| r.get(0))?;
-        Ok(rows.collect::<Result<_, _>>()?)
-    }
-
     /// Returns the published datasets that `source` is an input of.
     ///
     /// # Errors
     /// The catalog cannot be read.
     pub fn datasets(&self, source: &str) -> Result<Vec<DatasetRow>, CatalogError> {
-        let mut statement = self.connection.prepare_cached("SELECT name, sources, grain, time_zone, upstream FROM restitch_dataset ORDER BY 1")?;
-        let rows = statement.query_map([], dataset_row)?.collect::<Result<Vec<_>, _>>()?;
-        Ok(rows.into_iter().filter(|d| d.sources.iter().any(|s| s == source)).collect())
+        Ok(self.all_datasets()?.into_iter().filter(|d| d.sources.iter().any(|s| s == source)).collect())
     }
 
     /// Returns the run of that id.

@@ -8,7 +8,7 @@ use super::{
     upstream,
 };
 use crate::{
-    catalog::{CatalogError, RunRow, TransformRow},
+    catalog::{CatalogError, FILE, IDS_FILE, RunRow, TransformRow},
     config::{Dataset, Source},
     execute::Progress,
     id::RunId,
@@ -17,7 +17,7 @@ use crate::{
     plan::{BoundError, BoundPlan, PLAN_VERSION, Plan, plan},
     publish::{self, PublishError},
     query::Filter,
-    store,
+    store::{self, Store},
     time::{EventTime, format_us},
     transform::Descriptor,
 };
@@ -116,7 +116,10 @@ impl Workshop {
             let hint = Some("-o FILE names a new file outside the warehouse, or a saved plan to be replaced".to_owned());
             Err(Error::Usage { message: format!("{} {why}, and is not written", file.display()), hint })
         };
-        if self.store.holds_own(file) {
+        // Files of a project may lie beside those of its warehouse.
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let database = [FILE, IDS_FILE].iter().any(|own| name.starts_with(own)) && self.store.holds(file);
+        if database || ["data", "staging", "transforms"].iter().any(|own| Store::new(self.store.path(own)).holds(file)) {
             return refuse("lies inside the warehouse");
         }
         // A pipe or a terminal has nothing to lose, and an empty file neither.

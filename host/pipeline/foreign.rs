@@ -45,26 +45,25 @@ impl Workshop {
         }
         let suspects = self.catalog.read(|v| {
             let (mut suspects, latest) = (Vec::new(), v.latest()?);
-            for name in v.published_datasets()? {
-                let Some(table) = v.table(&name, latest)? else { continue };
-                let published = v.published(&name, None)?;
+            for dataset in v.all_datasets()? {
+                let Some(table) = v.table(&dataset.name, latest)? else { continue };
+                let published = v.published(&dataset.name, None)?;
                 let mut files = match v.files_of(&table, latest, published.iter().map(|p| p.partition.as_str())) {
                     // Nobody reads a table with rows that were deleted aside: that is told already.
                     Err(CatalogError::ForeignRows { .. }) => continue,
                     files => files?,
                 };
                 for p in published {
-                    let paths: Vec<String> = files.remove(&p.partition).unwrap_or_default().into_iter().map(|f| f.path).collect();
-                    let foreign = paths.iter().map(|path| Ok(v.file_digest(path)?.is_none())).collect::<Result<Vec<_>, CatalogError>>()?;
-                    if foreign.contains(&true) {
-                        suspects.push((name.clone(), p, paths));
+                    let live = files.remove(&p.partition).unwrap_or_default();
+                    if !v.foreign(&live)?.is_empty() {
+                        suspects.push((dataset.name.clone(), p, live));
                     }
                 }
             }
             Ok::<_, CatalogError>(suspects)
         })?;
-        for (dataset, p, paths) in suspects {
-            let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+        for (dataset, p, live) in suspects {
+            let paths: Vec<&str> = live.iter().map(|f| f.path.as_str()).collect();
             let line = match self.holds(&p, &paths) {
                 Ok(true) => continue,
                 Ok(false) => {

@@ -135,9 +135,7 @@ impl Workshop {
         if !changes.is_empty() {
             return Err(Error::Moved { dataset: dataset.name, changes });
         }
-        if let (true, Some(stand)) = (dataset.inputs.len() > 1, facts.stand) {
-            self.catalog.record(|r| r.put_joint(&dataset.name, &stand))?;
-        }
+        self.judge_sources(&dataset.name)?;
         let (transform, compile_ms) = self.load_timed(bound.recipe.transform_digest, &bound.recipe.limits)?;
         grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
@@ -616,8 +614,7 @@ pub(super) fn fresh_table(name: &str, output: &[Field]) -> Table {
 
 /// Checks that a transform fits the dataset as declared, and completes the recipe: parameters, key.
 pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe, upstream: &[(String, Vec<Field>)]) -> Result<(), Error> {
-    let refuse =
-        |problem: String, hint: Option<String>| Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint };
+    let refuse = |problem, hint| misfit(dataset, problem, hint);
     complete_key(recipe, d);
     for key in &recipe.key {
         if !d.output.iter().any(|f| f.name == *key) {
@@ -654,12 +651,11 @@ pub(super) fn fit(project: &Project, dataset: &Dataset, d: &Descriptor, recipe: 
 
 /// Completes the parameters of a recipe, and checks that the transform has those that are given.
 pub(super) fn fit_parameters(dataset: &Dataset, d: &Descriptor, recipe: &mut Recipe) -> Result<(), Error> {
-    complete_parameters(recipe, d).map_err(|e| Error::Fit {
-        dataset: dataset.name.clone(),
-        transform: dataset.transform.clone(),
-        problem: e.to_string(),
-        hint: e.hint(),
-    })
+    complete_parameters(recipe, d).map_err(|e| misfit(dataset, e.to_string(), e.hint()))
+}
+
+fn misfit(dataset: &Dataset, problem: String, hint: Option<String>) -> Error {
+    Error::Fit { dataset: dataset.name.clone(), transform: dataset.transform.clone(), problem, hint }
 }
 
 /// Completes the key of a recipe: the transform's own, if none is declared.
