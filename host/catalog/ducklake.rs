@@ -100,6 +100,13 @@ pub struct ColumnStats {
     pub contains_nan: Option<bool>,
 }
 
+impl ColumnStats {
+    /// Returns whether there are values that no bounds are known of. Where all are NaN there are no bounds, and none are needed.
+    fn is_unbounded(&self) -> bool {
+        self.values > 0 && self.contains_nan != Some(true) && (self.min.is_none() || self.max.is_none())
+    }
+}
+
 /// A file that is visible at some snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LiveFile {
@@ -560,8 +567,16 @@ impl<'c> Commit<'c> {
             .query_row(sql, params![table, s.column_id], |r| Ok((r.get::<_, Option<i64>>(0)?, r.get::<_, Option<i64>>(1)?, r.get(2)?, r.get(3)?)))
             .optional()?;
         let Some((contains_null, contains_nan, min, max)) = old else { return Ok(()) };
-        let mut wide = ColumnStats { min, max, contains_nan: contains_nan.map(|n| n != 0), nulls: contains_null.unwrap_or(0), ..s.clone() };
+        let mut wide = ColumnStats { min, max, contains_nan: contains_nan.map(|n| n != 0), nulls: contains_null.unwrap_or(0), values: 0, ..s.clone() };
+        // Without bounds there are only nulls and NaN so far, or values that none are known of.
+        let sql = "SELECT EXISTS (SELECT 1 FROM ducklake_file_column_stats
+                   WHERE table_id = ?1 AND column_id = ?2 AND value_count > 0 AND (min_value IS NULL OR max_value IS NULL) AND contains_nan IS NOT 1)";
+        let unbounded = wide.min.is_none() || wide.max.is_none();
+        let unknown = unbounded && s.min.is_some() && self.tx.query_row(sql, params![table, s.column_id], |r| r.get(0))?;
         widen(&mut wide, s);
+        if unknown {
+            (wide.min, wide.max) = (None, None);
+        }
         let sql = "UPDATE ducklake_table_column_stats SET contains_null = ?3, contains_nan = ?4, min_value = ?5, max_value = ?6 WHERE table_id = ?1 AND column_id = ?2";
         self.tx.execute(sql, params![table, s.column_id, (wide.nulls > 0) as i64, wide.contains_nan.map(i64::from), wide.min, wide.max])?;
         Ok(())
@@ -648,6 +663,8 @@ pub(super) fn list(values: impl Iterator<Item = impl serde::Serialize>) -> Strin
 
 /// Widens `total` so that it covers `s` too.
 fn widen(total: &mut ColumnStats, s: &ColumnStats) {
+    // Values without bounds: any bound would be too narrow.
+    let unknown = total.is_unbounded() || s.is_unbounded();
     total.bytes += s.bytes;
     total.values += s.values;
     total.nulls += s.nulls;
@@ -666,8 +683,7 @@ fn widen(total: &mut ColumnStats, s: &ColumnStats) {
     };
     pick(&mut total.min, &s.min, Ordering::Less);
     pick(&mut total.max, &s.max, Ordering::Greater);
-    if s.values > 0 && s.contains_nan != Some(true) && (s.min.is_none() || s.max.is_none()) {
-        // Values without bounds: any bound would be too narrow.
+    if unknown {
         (total.min, total.max) = (None, None);
     }
 }
@@ -703,6 +719,33 @@ mod tests {
             (DataType::Timestamp, "2025-01-01 00:00:00+00", "2025-01-01 00:00:00.5+00"),
         ] {
             assert_eq!(compare(t, less, more), Ordering::Less, "{less} {more}");
+        }
+    }
+
+    #[test]
+    fn values_without_bounds_leave_a_table_without_them() {
+        let stats = |values, bounds: Option<(&str, &str)>, contains_nan| ColumnStats {
+            column_id: 1,
+            data_type: DataType::Float64,
+            bytes: 8,
+            values,
+            nulls: 1,
+            min: bounds.map(|(min, _)| min.into()),
+            max: bounds.map(|(_, max)| max.into()),
+            contains_nan,
+        };
+        let bounded = stats(2, Some(("1.0", "2.0")), Some(false));
+        for (other, wanted) in [
+            (stats(3, None, None), None),
+            (stats(3, None, Some(true)), Some(("1.0", "2.0"))),
+            (stats(0, None, None), Some(("1.0", "2.0"))),
+            (stats(1, Some(("-3.0", "1.5")), None), Some(("-3.0", "2.0"))),
+        ] {
+            for (first, then) in [(&bounded, &other), (&other, &bounded)] {
+                let mut total = first.clone();
+                widen(&mut total, then);
+                assert_eq!(total.min.as_deref().zip(total.max.as_deref()), wanted, "{first:?} and {then:?}");
+            }
         }
     }
 }
