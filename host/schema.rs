@@ -188,6 +188,27 @@ pub fn arrow_schema(fields: &[Field]) -> SchemaRef {
 /// The partition column of every published table.
 pub const PARTITION: &str = "_partition";
 
+/// Returns where the first escape in `json` stands that is half a surrogate pair. Parsers that pass over texts do not look at them, and
+/// DuckDB cannot read what has one.
+pub fn half_pair(json: &[u8]) -> Option<usize> {
+    let unit = |at: usize| {
+        let hex = json.get(at..at + 6).filter(|e| e.starts_with(b"\\u"))?;
+        u16::from_str_radix(std::str::from_utf8(&hex[2..]).ok()?, 16).ok()
+    };
+    let mut from = 0;
+    while let Some(at) = memchr::memchr(b'\\', &json[from..]).map(|n| from + n) {
+        from = at
+            + match unit(at) {
+                // Of two backslashes the second one begins no escape.
+                None => 2,
+                Some(0xd800..=0xdbff) if unit(at + 6).is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) => 12,
+                Some(0xd800..=0xdfff) => return Some(at),
+                Some(_) => 6,
+            };
+    }
+    None
+}
+
 /// The envelope: the columns that every raw table has before the declared ones.
 pub mod envelope {
     use super::{DataType, Field};

@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     config::Plausible,
-    schema::DataType,
+    schema::{DataType, half_pair},
     time::{self, END_US, MIN_US, Unit},
 };
 use chrono::NaiveDate;
@@ -220,27 +220,6 @@ fn json<'a>(value: Value<'a>, t: DataType) -> Result<&'a str, String> {
         None => Ok(text),
         Some(at) => Err(format!("holds {} at its byte {}: half a surrogate pair, which is no character", &text[at..at + 6], at + 1)),
     }
-}
-
-/// Returns where the first escape in `json` stands that is half a surrogate pair. Parsers that pass over texts do not look at them, and
-/// DuckDB cannot read what has one.
-fn half_pair(json: &[u8]) -> Option<usize> {
-    let unit = |at: usize| {
-        let hex = json.get(at..at + 6).filter(|e| e.starts_with(b"\\u"))?;
-        u16::from_str_radix(std::str::from_utf8(&hex[2..]).ok()?, 16).ok()
-    };
-    let mut from = 0;
-    while let Some(at) = memchr::memchr(b'\\', &json[from..]).map(|n| from + n) {
-        from = at
-            + match unit(at) {
-                // Of two backslashes the second one begins no escape.
-                None => 2,
-                Some(0xd800..=0xdbff) if unit(at + 6).is_some_and(|low| (0xdc00..=0xdfff).contains(&low)) => 12,
-                Some(0xd800..=0xdfff) => return Some(at),
-                Some(_) => 6,
-            };
-    }
-    None
 }
 
 /// Whether a day lies in the years that are accepted.

@@ -3,7 +3,7 @@
 //! `sandbox` calls it on both sides of guest code.
 
 use super::{Input, TransformError};
-use crate::schema::{DataType, Field};
+use crate::schema::{DataType, Field, half_pair};
 use arrow::{
     array::{Array, ArrayData, ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, StringArray, make_array},
     buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
@@ -242,6 +242,11 @@ fn sized(field: &Field, rows: usize, column: Returned) -> Result<ArrayRef, Strin
         if let Some(row) = (0..rows).find(broken) {
             return Err(format!("the text in row {row} is not JSON"));
         }
+        let half = |row: usize| half_pair(texts.value(row).as_bytes()).map(|at| (row, at));
+        if let Some((row, at)) = (0..rows).filter(|&row| texts.is_valid(row)).find_map(half) {
+            let escape = &texts.value(row)[at..at + 6];
+            return Err(format!("the text in row {row} holds {escape} at its byte {}: half a surrogate pair, which is no character", at + 1));
+        }
     }
     Ok(Arc::new(texts))
 }
@@ -424,6 +429,9 @@ mod tests {
         check("string", 2, text(&[0, 1, 2], b"a\xff"), "the text in row 1 is not UTF-8");
         check("string", 2, text(&[0, 1, 2], "ü".as_bytes()), "the text in row 0 is not UTF-8");
         check("json", 2, text(&[0, 2, 3], b"{}{"), "the text in row 1 is not JSON");
+        let half = br#"0"\ud800"#;
+        let said = "the text in row 1 holds \\ud800 at its byte 2: half a surrogate pair, which is no character";
+        check("json", 2, text(&[0, 1, 9], &[half.as_slice(), b"\""].concat()), said);
         check("decimal(2,0)", 1, fixed(&100i128.to_le_bytes()), "the decimal in row 0 has more than 2 digits");
         check("time", 1, fixed(&MICROS_PER_DAY.to_le_bytes()), "the time in row 0 is not within a day");
     }
