@@ -2,6 +2,7 @@
 //! Never talks to a terminal and holds no rule of its own: each step is a noun, a door or a verb above.
 //! ingest → plan → execute → check → publish, with the manifest written along the way. Start reading here.
 
+mod alike;
 mod apply;
 mod approve;
 mod backup;

@@ -230,6 +230,34 @@ fn every_plan_looks_at_its_filter_and_its_parameters() {
     }
 }
 
+/// Of several sources a column is read as the first has it, so one that another source has with another type is refused before anything is read.
+#[test]
+fn columns_of_two_types_are_not_read_as_one() {
+    let source = ORDERS.split("[source.orders]").nth(1).unwrap().split("[dataset.daily]").next().unwrap();
+    let west = source.replace("[source.orders.columns]", "[source.west.columns]") + "batch = { type = \"string\" }\n[dataset.daily]";
+    let toml = ORDERS.replace("[dataset.daily]", &format!("batch = {{ type = \"int64\" }}\n[source.west]{west}"));
+    let toml = toml.replace("input = \"orders\"", "input = [\"orders\", \"west\"]");
+    let lab = Lab::new(&toml);
+    let record = |id: &str, batch: &str| order(id, "2026-05-01T09:00:00Z", "A", "25").replace('}', &format!(", \"batch\": {batch}}}"));
+    lab.land("a.jsonl", record("e1", "7"));
+    lab.try_land("west", "w.jsonl", record("w1", "\"x\"")).unwrap();
+    let refused = |lab: &Lab, words: &str, reader: &str| {
+        for verb in ["plan backfill daily", "backfill daily"] {
+            let (code, object) = json(lab, &format!("{verb} --start 2026-05-01 --end 2026-05-01{words}"));
+            let wanted = format!("{reader} reads the column \"batch\" of every input, and it is int64 in orders and string in west");
+            assert_eq!((code, object.pointer("/error/message").and_then(Value::as_str)), (2, Some(wanted.as_str())), "{object:#}");
+        }
+    };
+    refused(&lab, " --filter batch>5", "the filter");
+    std::fs::write(lab.path("restitch.toml"), toml.replace("key = [\"event_id\"], keep", "key = [\"event_id\", \"batch\"], keep")).unwrap();
+    refused(&lab, "", "dedup of daily");
+    std::fs::write(lab.path("restitch.toml"), toml.replace("input = \"coalesce(sum(amount), 0)\"", "input = \"sum(batch)\"")).unwrap();
+    refused(&lab, "", "the check \"balance(sum(batch) = coalesce(sum(total), 0))\"");
+    // What only one of them has, or both alike, may be asked for.
+    std::fs::write(lab.path("restitch.toml"), &toml).unwrap();
+    assert_eq!(json(&lab, "backfill daily --start 2026-05-01 --end 2026-05-01 --filter amount>5").0, 0);
+}
+
 /// One bound alone is a window where it is a partition; what is wrong with a bound is said, and not that the other one is missing.
 #[test]
 fn a_bound_that_is_no_time_is_named_with_what_is_wrong() {

@@ -9,14 +9,13 @@ use super::{
 };
 use crate::{
     catalog::{CatalogError, FILE, IDS_FILE, RunRow, TransformRow},
-    config::{Dataset, Source},
+    config::Dataset,
     execute::Progress,
     id::RunId,
     manifest::{Kind, Mode, Recipe, Status},
     moves,
     plan::{BoundError, BoundPlan, PLAN_VERSION, Plan, plan},
     publish::{self, PublishError},
-    query::Filter,
     store::{self, Store},
     time::{EventTime, format_us},
     transform::Descriptor,
@@ -103,7 +102,7 @@ impl Workshop {
             let fields = self.upstream_fields(&recipe)?;
             fit(&self.project, dataset, &descriptor, &mut recipe, &fields)?;
         }
-        self.refuse_filter(&recipe)?;
+        self.refuse_unreadable(dataset, &recipe)?;
         Ok((recipe, descriptor))
     }
 
@@ -131,21 +130,6 @@ impl Workshop {
             }
         }
         Ok(store::write(file, bound.text().as_bytes())?)
-    }
-
-    /// A filter that does not parse is refused when it is planned, not when the plan is carried out.
-    fn refuse_filter(&mut self, recipe: &Recipe) -> Result<(), Error> {
-        let Some(sql) = &recipe.filter else { return Ok(()) };
-        for source in &recipe.sources {
-            let table = self.catalog.read(|v| v.table(&format!("raw_{source}"), recipe.input_snapshot))?;
-            // What has not landed anything yet will have the declared columns.
-            let fields = table.map_or_else(|| self.project.source(source).map(Source::raw_fields), |t| Ok(t.fields()))?;
-            Filter::parse(sql, &fields)?;
-        }
-        for (_, fields) in self.upstream_fields(recipe)? {
-            Filter::parse(sql, &fields)?;
-        }
-        Ok(())
     }
 
     /// Carries out a saved plan: its partitions, its snapshot, its recipe, whatever time it is; or refuses.

@@ -118,6 +118,7 @@ impl Workshop {
         recipe.upstream = upstream::inputs(&self.project, &dataset);
         let fields = self.upstream_fields(&recipe)?;
         fit(&self.project, &dataset, d, &mut recipe, &fields)?;
+        self.refuse_unreadable(&dataset, &recipe)?;
         grant::of_run(&self.project, &dataset, d, &asked, &self.options.operator)?;
         let masked = request.grant_payload.is_none() && self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked());
         let partitions: Vec<PlannedPartition> = planned.partitions().collect();
