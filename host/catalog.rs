@@ -8,6 +8,7 @@ mod ducklake;
 mod health;
 mod ids;
 mod lateness;
+mod own;
 mod retention;
 mod schema;
 mod slots;
@@ -118,6 +119,28 @@ pub enum CatalogError {
         table: String,
         /// The column, by its name now.
         column: String,
+    },
+    /// Another tool dropped or renamed a table.
+    #[error("table {table} is gone: another tool dropped or renamed it")]
+    Gone {
+        /// The table.
+        table: String,
+    },
+    /// A dataset's table is not the one that its runs wrote.
+    #[error("table {table} is not what restitch wrote: another tool made it, or gave it that name")]
+    Strange {
+        /// The table.
+        table: String,
+    },
+    /// Two names that SQL takes for one.
+    #[error("there is a {what} {other:?}, and {name:?} differs from it in case alone, which is one name for SQL")]
+    Twin {
+        /// "column of TABLE", or "table or view".
+        what: String,
+        /// The name that is new.
+        name: String,
+        /// The name that is there.
+        other: String,
     },
     /// Files that were live when we looked are not any more.
     #[error("files of table {table} changed while they were being replaced")]

@@ -231,6 +231,7 @@ type NewFile = (usize, Identified);
 
 /// Hashes the files, and sets aside those whose content is landed.
 fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result<(Ingested, Vec<NewFile>), IngestError> {
+    catalog.read(|v| v.refuse_lost_source(&source.name))?;
     let mut new: Vec<NewFile> = Vec::new();
     let mut files = Vec::new();
     for (i, (path, found)) in request.files.iter().zip(each(request.files, request.workers, |path| decode::identify(path))).enumerate() {
@@ -622,9 +623,10 @@ pub(crate) fn raw_fields(source: &Source) -> Vec<Field> {
 /// Returns the table as it will be: with the ids that a creation or added columns will get.
 ///
 /// # Errors
-/// A column is declared with another type than the table has.
+/// A column is declared with another type than the table has, or in another case; the table is gone.
 pub(crate) fn table_of(view: &View, at: SnapshotId, name: &str, fields: &[Field]) -> Result<Table, IngestError> {
     let Some(mut table) = view.table(name, at)? else {
+        view.refuse_twin_table(name)?;
         let columns = fields.iter().enumerate().map(|(i, f)| TableColumn { id: i as i64 + 1, field: f.clone() }).collect();
         return Ok(Table { id: -1, name: name.into(), folder: format!("{}main/{name}/", view.data_path()), columns, partition_id: None });
     };
@@ -641,6 +643,7 @@ pub(crate) fn table_of(view: &View, at: SnapshotId, name: &str, fields: &[Field]
                 return Err(IngestError::Gone { table: name.into(), column: field.name.clone() });
             }
             None => {
+                table.refuse_twin(&field.name)?;
                 next += 1;
                 table.columns.push(TableColumn { id: next, field: Field { nullable: true, ..field.clone() } });
             }

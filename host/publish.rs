@@ -296,6 +296,7 @@ fn record_files(manifest: &mut Manifest, staged: &[Written], paths: &[String], f
 fn target_table(commit: &mut Commit, manifest: &Manifest, fields: &[Field]) -> Result<Table, PublishError> {
     let name = &manifest.recipe.dataset;
     let at = commit.snapshot();
+    commit.view().refuse_strange(name)?;
     let mut table = match commit.view().table(name, at)? {
         Some(table) => table,
         None => commit.create_table(name, fields, Some(PARTITION))?,
@@ -442,6 +443,7 @@ pub fn rollback(
         return Err(PublishError::Status { run: undone.run, status: undone.status.name(), wanted: "published" });
     };
     let before = SnapshotId(published.0 - 1);
+    catalog.read(|v| v.refuse_strange(&undone.recipe.dataset))?;
     let (table, priors) = catalog.read(|v| priors(&v, undone, before, force))?;
     let mut seen = HashSet::new();
     let read = priors.iter().flat_map(|p| &p.upstream).filter(|u| seen.insert((&u.dataset, &u.partition, u.run))).cloned().collect();
@@ -453,6 +455,7 @@ pub fn rollback(
     let committed = linked.and_then(|paths| {
         let (author, message) = (manifest.operator.clone(), format!("rollback {owner} of {}", undone.run));
         catalog.commit(now, &author, &message, |commit| {
+            commit.view().refuse_strange(&manifest.recipe.dataset)?;
             compare_with_base(commit, &manifest, &table)?;
             let copies = commit.copies_of(&priors.iter().flat_map(|p| &p.files).collect::<Vec<_>>(), &table)?;
             let files: Vec<_> = paths.iter().map(String::as_str).zip(&copies).collect();

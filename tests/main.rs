@@ -33,6 +33,7 @@ mod retention;
 mod rivals;
 mod rollbacks;
 mod saved_plans;
+mod strange_tables;
 mod support;
 mod tidy;
 mod trials;

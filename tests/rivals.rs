@@ -349,5 +349,5 @@ fn rows_that_duckdb_changed_are_found_by_their_content() {
     lab.land("third.jsonl", order("b", &format!("{day}T10:00:00Z"), "B", "1"));
     lab.backfill(day, day);
     duck("DELETE FROM daily WHERE customer_id = 'B'");
-    broken("table daily has rows that another tool deleted");
+    broken("another tool deleted rows in table daily");
 }

@@ -19,7 +19,7 @@ use std::{
 pub(super) const THERE: &str = "NOT EXISTS (SELECT 1 FROM restitch_hold h WHERE h.data_file_id = f.data_file_id AND h.gone = 1)";
 
 /// The rule of DuckLake for what is visible at snapshot `?1`.
-const VISIBLE: &str = "begin_snapshot <= ?1 AND (end_snapshot IS NULL OR ?1 < end_snapshot)";
+pub(super) const VISIBLE: &str = "begin_snapshot <= ?1 AND (end_snapshot IS NULL OR ?1 < end_snapshot)";
 
 /// A table as of one snapshot.
 #[derive(Clone, Debug)]
@@ -325,36 +325,6 @@ impl View<'_> {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
-    /// We write no delete files and no inlined rows; where another tool did, reading only data files would be wrong.
-    pub(super) fn refuse_foreign_rows(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
-        let sql = format!("SELECT count(*) FROM ducklake_delete_file WHERE {VISIBLE} AND table_id = ?2");
-        let deletes: i64 = self.connection.prepare_cached(&sql)?.query_row(params![at.0, table.id], |r| r.get(0))?;
-        let sql = "SELECT count(*) FROM ducklake_inlined_data_tables WHERE table_id = ?1";
-        let inlined: i64 = self.connection.prepare_cached(sql)?.query_row([table.id], |r| r.get(0))?;
-        match (deletes, inlined) {
-            (0, 0) => self.refuse_renamed(table, at),
-            (0, _) => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "inserted rows into the catalog itself (inlining)" }),
-            _ => Err(CatalogError::ForeignRows { table: table.name.clone(), what: "deleted rows by delete files" }),
-        }
-    }
-
-    /// Columns are found in files by name: one that had another name first, or has the name that another had before, would be read wrongly.
-    fn refuse_renamed(&self, table: &Table, at: SnapshotId) -> Result<(), CatalogError> {
-        // Cheap, since it is asked for each partition: as long as no column of the table has ended, none was renamed.
-        let ended = "SELECT EXISTS (SELECT 1 FROM ducklake_column WHERE table_id = ?1 AND end_snapshot IS NOT NULL)";
-        if !self.connection.prepare_cached(ended)?.query_row([table.id], |r| r.get::<_, bool>(0))? {
-            return Ok(());
-        }
-        let sql = format!(
-            "SELECT c.column_name FROM (SELECT * FROM ducklake_column WHERE {VISIBLE} AND table_id = ?2 AND parent_column IS NULL) c JOIN ducklake_column o
-               ON o.table_id = c.table_id AND o.parent_column IS NULL AND o.begin_snapshot < c.begin_snapshot
-             WHERE (o.column_id <> c.column_id AND o.column_name = c.column_name) OR (o.column_id = c.column_id AND o.column_name <> c.column_name
-               AND o.begin_snapshot = (SELECT min(begin_snapshot) FROM ducklake_column f WHERE f.table_id = c.table_id AND f.column_id = c.column_id)) LIMIT 1"
-        );
-        let found: Option<String> = self.connection.prepare_cached(&sql)?.query_row(params![at.0, table.id], |r| r.get(0)).optional()?;
-        found.map_or(Ok(()), |column| Err(CatalogError::Renamed { table: table.name.clone(), column }))
-    }
-
     /// Returns whether `table` ever had a column of that name.
     ///
     /// # Errors
@@ -436,8 +406,9 @@ impl<'c> Commit<'c> {
     /// Creates a table in the schema `main`, partitioned by the identity of `partition_by` if that is given.
     ///
     /// # Errors
-    /// The catalog cannot be written.
+    /// Another table has that name but for case; the catalog cannot be written.
     pub fn create_table(&mut self, name: &str, fields: &[Field], partition_by: Option<&str>) -> Result<Table, CatalogError> {
+        self.view().refuse_twin_table(name)?;
         let id = self.next_catalog_id;
         self.next_catalog_id += 1;
         let path = format!("{name}/");
@@ -465,8 +436,9 @@ impl<'c> Commit<'c> {
     /// Adds a nullable column to `table`; older files read null.
     ///
     /// # Errors
-    /// The catalog cannot be written.
+    /// Another column has that name but for case; the catalog cannot be written.
     pub fn add_column(&mut self, table: &mut Table, field: &Field) -> Result<(), CatalogError> {
+        table.refuse_twin(&field.name)?;
         let last: i64 = self.tx.query_row("SELECT max(column_id) FROM ducklake_column WHERE table_id = ?1", [table.id], |r| r.get(0))?;
         let column = self.insert_column(table.id, last + 1, field)?;
         table.columns.push(column);
@@ -567,7 +539,8 @@ impl<'c> Commit<'c> {
             .query_row(sql, params![table, s.column_id], |r| Ok((r.get::<_, Option<i64>>(0)?, r.get::<_, Option<i64>>(1)?, r.get(2)?, r.get(3)?)))
             .optional()?;
         let Some((contains_null, contains_nan, min, max)) = old else { return Ok(()) };
-        let mut wide = ColumnStats { min, max, contains_nan: contains_nan.map(|n| n != 0), nulls: contains_null.unwrap_or(0), values: 0, ..s.clone() };
+        let mut wide =
+            ColumnStats { min, max, contains_nan: contains_nan.map(|n| n != 0), nulls: contains_null.unwrap_or(0), values: 0, ..s.clone() };
         // Without bounds there are only nulls and NaN so far, or values that none are known of.
         let sql = "SELECT EXISTS (SELECT 1 FROM ducklake_file_column_stats
                    WHERE table_id = ?1 AND column_id = ?2 AND value_count > 0 AND (min_value IS NULL OR max_value IS NULL) AND contains_nan IS NOT 1)";

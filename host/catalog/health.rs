@@ -43,8 +43,12 @@ const INVARIANTS: [(&str, &str); 10] = [
          WHERE f.end_snapshot IS NULL AND NOT EXISTS (SELECT 1 FROM ducklake_file_partition_value v WHERE v.data_file_id = f.data_file_id)",
     ),
     (
-        "has rows that another tool deleted",
-        "SELECT DISTINCT 'table ' || t.table_name FROM ducklake_delete_file d JOIN ducklake_table t ON t.table_id = d.table_id WHERE d.end_snapshot IS NULL",
+        "has the name of another but for case, which is one name for SQL",
+        "SELECT 'table ' || b.table_name FROM ducklake_table a JOIN ducklake_table b ON a.table_name = b.table_name COLLATE NOCASE AND a.schema_id = b.schema_id AND a.table_id < b.table_id
+         WHERE a.end_snapshot IS NULL AND b.end_snapshot IS NULL
+         UNION ALL SELECT 'column ' || b.column_name || ' of table ' || t.table_name FROM ducklake_column a JOIN ducklake_column b ON a.table_id = b.table_id
+           AND a.column_name = b.column_name COLLATE NOCASE AND a.column_id < b.column_id AND a.parent_column IS NULL AND b.parent_column IS NULL
+         JOIN ducklake_table t ON t.table_id = a.table_id AND t.end_snapshot IS NULL WHERE a.end_snapshot IS NULL AND b.end_snapshot IS NULL",
     ),
     (
         "is published by a run that is not a published one",
@@ -118,7 +122,9 @@ impl View<'_> {
         let sources = "SELECT 'raw_' || source FROM restitch_file";
         let landed = "SELECT 1 FROM restitch_file i WHERE 'raw_' || i.source = t.table_name AND i.snapshot_id = f.begin_snapshot
                       UNION ALL SELECT 1 FROM restitch_run r WHERE r.kind = 'reparse' AND r.dataset = t.table_name AND r.published_snapshot = f.begin_snapshot";
-        let files = self.files_that(&format!("f.end_snapshot IS NULL AND t.table_name IN ({sources}) AND NOT EXISTS ({landed})"))?;
+        let files = self.files_that(&format!(
+            "f.end_snapshot IS NULL AND t.end_snapshot IS NULL AND t.schema_id = 0 AND t.table_name IN ({sources}) AND NOT EXISTS ({landed})"
+        ))?;
         let mut found = Vec::new();
         for (table, path, _) in files {
             if self.file_digest(&path)?.is_none() {
@@ -201,6 +207,7 @@ impl View<'_> {
                 broken.push(format!("{} {what}", place?));
             }
         }
+        broken.extend(self.unreadable_tables()?);
         broken.extend(self.wrong_sums()?.into_iter().map(|dataset| format!("dataset {dataset} has other partitions than its sum says")));
         Ok(broken)
     }

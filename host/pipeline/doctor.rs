@@ -18,7 +18,33 @@ impl Workshop {
         if report.foreign > 0 {
             report.broken.extend(self.foreign_rows(quick)?);
         }
+        report.broken.extend(self.lost_columns()?);
         Ok(report)
+    }
+
+    /// Columns that another tool dropped or renamed, and that are still declared, or given by the transform that is declared. One line each.
+    fn lost_columns(&mut self) -> Result<Vec<String>, Error> {
+        let mut asked: Vec<(String, Vec<String>)> =
+            self.project.sources.values().map(|s| (s.table(), s.raw_fields().into_iter().map(|f| f.name).collect())).collect();
+        for dataset in self.project.datasets.values().cloned().collect::<Vec<_>>() {
+            // One that is not registered gives nothing yet.
+            let Ok(row) = self.transform_row(&dataset.transform) else { continue };
+            let given = self.descriptor_of(row.digest)?;
+            asked.extend(given.map(|d| (dataset.name, d.output.into_iter().map(|f| f.name).collect())));
+        }
+        self.catalog.read(|v| {
+            let (mut lines, latest) = (Vec::new(), v.latest()?);
+            for (name, columns) in asked {
+                // What cannot be read at all is told already.
+                let Ok(Some(table)) = v.table(&name, latest) else { continue };
+                for column in columns.iter().filter(|c| table.column_id(c).is_none()) {
+                    if v.had_column(&table, column)? {
+                        lines.push(format!("column {column} of table {name} is gone: another tool dropped or renamed it"));
+                    }
+                }
+            }
+            Ok(lines)
+        })
     }
 
     /// Returns what was recorded of files that are going to be read.

@@ -225,6 +225,11 @@ pub enum Error {
 impl Error {
     /// Returns the kind, which is the exit code.
     pub fn kind(&self) -> ErrorKind {
+        match self.of_catalog() {
+            Some(CatalogError::Gone { .. } | CatalogError::Strange { .. }) => return ErrorKind::Conflict,
+            Some(CatalogError::Twin { .. }) => return ErrorKind::Usage,
+            _ => {}
+        }
         match self {
             Error::Config(_) | Error::Unknown(_) | Error::Window(_) | Error::Plan(_) | Error::NoProject { .. } | Error::Usage { .. } => {
                 ErrorKind::Usage
@@ -280,9 +285,46 @@ impl Error {
         }
     }
 
+    /// What the catalog says, through whichever part of the pipeline.
+    fn of_catalog(&self) -> Option<&CatalogError> {
+        match self {
+            Error::Catalog(e)
+            | Error::Ingest(IngestError::Catalog(e))
+            | Error::Publish(PublishError::Catalog(e))
+            | Error::Reparse(ReparseError::Catalog(e) | ReparseError::Table(IngestError::Catalog(e)))
+            | Error::Moves(MovesError::Catalog(e))
+            | Error::Check(CheckError::Catalog(e))
+            | Error::Gc(GcError::Catalog(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// The way out where another tool changed a table.
+    fn table_hint(&self) -> Option<&'static str> {
+        Some(match self.of_catalog()? {
+            CatalogError::ForeignRows { .. } => {
+                "restitch reads whole data files; rewrite the table with the tool that did it (flush_inlined_data, then rewrite_data_files with delete_threshold 0)"
+            }
+            CatalogError::Renamed { .. } => {
+                "give it its first name back with the tool that renamed it (ALTER TABLE … RENAME COLUMN …), or read the table with that tool"
+            }
+            CatalogError::Gone { .. } => {
+                "give it its name back with the tool that renamed it (ALTER TABLE … RENAME TO …); what was dropped comes back with a backup, or is made anew under another name"
+            }
+            CatalogError::Strange { .. } => {
+                "give it another name with that tool (ALTER TABLE … RENAME TO …), or declare the dataset under another name"
+            }
+            CatalogError::Twin { .. } => "keep the name that is there, or choose one that differs in more than case",
+            _ => return None,
+        })
+    }
+
     /// Returns the way out, where there is one to name.
     pub fn hint(&self) -> Option<String> {
         let text = |s: &str| Some(s.to_owned());
+        if let Some(hint) = self.table_hint() {
+            return text(hint);
+        }
         match self {
             Error::Config(e) => e.hint.clone(),
             Error::Unknown(e) if e.kind == "transform" && e.hint.starts_with("no transform") => {
@@ -369,12 +411,7 @@ impl Error {
                 "move the folder away, and put a backup in its place; with nothing in its place a new warehouse is made, and these files are given up",
             ),
             Error::Catalog(CatalogError::Missing(_)) => text("`restitch init` makes one"),
-            Error::Catalog(CatalogError::ForeignRows { .. }) => {
-                text("restitch reads whole data files; rewrite the table with the tool that did it (rewrite_data_files, flush_inlined_data)")
-            }
-            Error::Ingest(IngestError::Gone { .. })
-            | Error::Catalog(CatalogError::Renamed { .. })
-            | Error::Publish(PublishError::Catalog(CatalogError::Renamed { .. })) => {
+            Error::Ingest(IngestError::Gone { .. }) => {
                 text("give it its first name back with the tool that renamed it (ALTER TABLE … RENAME COLUMN …), or read the table with that tool")
             }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
