@@ -335,7 +335,7 @@ impl Store {
             return Ok(());
         }
         let from = self.path(from);
-        copy_durably(&from, &self.path(to))?;
+        copy_durably(&from, &self.path(to), &over())?;
         fs::remove_file(&from).at("remove", &from)
     }
 
@@ -377,7 +377,7 @@ impl Store {
         let (source, target) = (self.path(from), self.path(to));
         match in_folder(&target, || fs::hard_link(&source, &target))? {
             Ok(()) => Ok(true),
-            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target).map(|_| false),
+            Err(e) if NO_LINKS.contains(&e.kind()) => copy_durably(&source, &target, &over()).map(|_| false),
             Err(e) => Err(e).at("link", &source),
         }
     }
@@ -385,13 +385,13 @@ impl Store {
     /// Copies a file into another store, under the same name and durably, and returns its size.
     ///
     /// # Errors
-    /// It is gone, or the other store's disk refuses.
+    /// It is gone, something has its name there already, or the other store's disk refuses.
     pub fn copy_to(&self, relative: &str, other: &Store) -> Result<u64, StoreError> {
         let (from, to) = (self.path(relative), other.path(relative));
         if let Some(parent) = to.parent() {
             fs::create_dir_all(parent).at("create the folder", parent)?;
         }
-        copy_durably(&from, &to)
+        copy_durably(&from, &to, File::options().write(true).create_new(true))
     }
 
     /// Removes a file. One that is not there is no error.
@@ -558,11 +558,22 @@ fn in_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> Result<io::Res
     }
 }
 
-/// Copies a file, so that the copy stays after a power cut once its folder is made durable.
-fn copy_durably(from: &Path, to: &Path) -> Result<u64, StoreError> {
-    let bytes = fs::copy(from, to).at("copy a file to", to)?;
-    File::open(to).and_then(|f| f.sync_all()).at("make durable", to)?;
-    Ok(bytes)
+/// How a copy is made over a part of it that an earlier try left.
+fn over() -> fs::OpenOptions {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(true);
+    options
+}
+
+/// Copies a file with its rights into one that is opened in this way, so that the copy stays after a power cut once its folder is made durable.
+fn copy_durably(from: &Path, to: &Path, how: &fs::OpenOptions) -> Result<u64, StoreError> {
+    let mut source = File::open(from).at("open", from)?;
+    let rights = source.metadata().at("look at", from)?.permissions();
+    let mut copy = how.open(to).at("copy a file to", to)?;
+    copy.set_permissions(rights).and_then(|()| io::copy(&mut source, &mut copy)).at("copy a file to", to).and_then(|bytes| {
+        copy.sync_all().at("make durable", to)?;
+        Ok(bytes)
+    })
 }
 
 /// Returns the staging folder of `owner` (a run, or an ingest).
@@ -660,6 +671,21 @@ pub fn is_free(folder: &Path) -> Result<bool, StoreError> {
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_copy_into_another_store_is_written_over_nothing_and_names_what_is_not_there() {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (store, other) = (Store::new(here.path()), Store::new(there.path()));
+        store.put("data/a", b"new").unwrap();
+        assert_eq!(store.copy_to("data/a", &other).unwrap(), 3);
+        other.remove("data/a").unwrap();
+        other.put("data/a", b"older").unwrap();
+        let e = store.copy_to("data/a", &other).unwrap_err();
+        assert_eq!((e.source.kind(), e.path), (io::ErrorKind::AlreadyExists, other.path("data/a")));
+        assert_eq!(other.read("data/a").unwrap(), b"older");
+        let e = store.copy_to("data/b", &other).unwrap_err();
+        assert_eq!((e.source.kind(), e.path), (io::ErrorKind::NotFound, store.path("data/b")));
+    }
 
     #[test]
     fn a_claim_is_not_in_the_way_of_an_owner_who_removes_its_folder() {

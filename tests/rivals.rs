@@ -1,10 +1,11 @@
 //! Processes of the real command at once on one warehouse: ingest, repair, backfill, rollback, gc, and a reader in between.
 //! DuckDB is among them. Every order of them has to leave what the records say. `RESTITCH_RIVAL_ROUNDS` makes each rival go on for longer.
 
-use crate::support::{Lab, ORDERS, order};
+use crate::support::{Lab, ORDERS, copy, order};
 use restitch::{
     id::RunId,
     manifest::{Manifest, Status},
+    store::Store,
     time::parse,
 };
 use serde_json::Value;
@@ -350,4 +351,33 @@ fn rows_that_duckdb_changed_are_found_by_their_content() {
     lab.backfill(day, day);
     duck("DELETE FROM daily WHERE customer_id = 'B'");
     broken("another tool deleted rows in table daily");
+}
+
+/// Whoever takes a folder first has it, also against somebody with another warehouse: what was made there is never written over.
+#[test]
+fn of_backups_into_one_folder_at_once_one_is_made() {
+    let labs = [warehouse(), warehouse()];
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("bk").display().to_string();
+    // All of them find the folder free, and wait for a gc.
+    let turns = labs.each_ref().map(|lab| Store::new(lab.path("warehouse")).lock("gc").unwrap());
+    let backup = |i: usize| restitch(&labs[i % 2], &["backup", &folder]);
+    let outcomes: Vec<(i32, Value)> = thread::scope(|scope| {
+        let rivals: Vec<_> = (0..4).map(|i| scope.spawn(move || backup(i))).collect();
+        for _ in 0..3 {
+            labs.iter().for_each(look);
+        }
+        drop(turns);
+        rivals.into_iter().map(|r| r.join().unwrap()).collect()
+    });
+    assert_eq!(outcomes.iter().filter(|(code, _)| *code == 0).count(), 1, "{outcomes:#?}");
+    for (_, answer) in outcomes.iter().filter(|(code, _)| *code != 0) {
+        assert_eq!((&answer["error"]["exit_code"], &answer["error"]["message"]), (&2.into(), &format!("{folder} is not empty").into()), "{answer:#}");
+    }
+    assert!(!place.path().join("bk/catalog.sqlite.partial").exists());
+    let restored = Lab { folder: tempfile::tempdir().unwrap(), ..Lab::new(ORDERS) };
+    std::fs::write(restored.path("restitch.toml"), ORDERS).unwrap();
+    copy(&place.path().join("bk"), &restored.path("warehouse"));
+    assert_eq!(restitch(&restored, &["doctor"]).0, 0);
+    look(&restored);
 }

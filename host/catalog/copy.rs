@@ -16,7 +16,7 @@ pub struct Named {
 }
 
 impl Catalog {
-    /// Writes a copy of the catalog as `file` of another warehouse's folder, where nothing is, and returns what the copy names. Its data path
+    /// Writes a copy of the catalog as `file` of another warehouse's folder, where nothing or an empty file is, and returns what the copy names. Its data path
     /// is that folder's: another tool that opens it touches no file of this one.
     ///
     /// # Errors

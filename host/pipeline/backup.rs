@@ -6,9 +6,9 @@ use crate::{
     catalog::{FILE, Named, RecordedFile},
     doctor,
     id::{Digest, RunId},
-    store::{Store, staged_list, staging},
+    store::{Store, is_free, staged_list, staging},
 };
-use std::{collections::HashSet, path::Path};
+use std::{collections::HashSet, io, path::Path};
 
 /// What a backup holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -24,28 +24,51 @@ pub(super) fn partial_catalog() -> String {
     format!("{FILE}.partial")
 }
 
+fn taken(folder: &Path) -> Error {
+    let message = format!("{} is not empty", folder.display());
+    Error::Usage { message, hint: Some("a backup is a folder of its own".into()) }
+}
+
+fn refuse_taken(folder: &Path) -> Result<(), Error> {
+    if is_free(folder)? { Ok(()) } else { Err(taken(folder)) }
+}
+
+/// Takes a folder for a backup: whoever makes its unfinished catalog first has it.
+fn take(folder: &Path) -> Result<Store, Error> {
+    // Another backup may have been made while this one waited.
+    refuse_taken(folder)?;
+    let (to, partial) = (Store::new(folder), partial_catalog());
+    match to.create(&partial) {
+        Err(e) if e.source.kind() == io::ErrorKind::AlreadyExists => return Err(taken(folder)),
+        made => drop(made?),
+    }
+    // One that was finished since then has its catalog's last name.
+    if to.list("")? != [partial.as_str()] {
+        to.remove(&partial)?;
+        return Err(taken(folder));
+    }
+    Ok(to)
+}
+
 impl Workshop {
     /// Copies the warehouse into `folder`, which must be missing or empty: a warehouse that can be opened.
     ///
     /// # Errors
-    /// The folder is not empty or not writable; a file that the catalog names is gone, or not what was recorded of it.
+    /// The folder is not empty or not writable, or another backup is made there; a file that the catalog names is gone, or not what was recorded of it.
     /// # After an error or a crash
-    /// The folder has no catalog, so it is no warehouse.
+    /// The folder has no catalog, so it is no warehouse. What another backup put there is as it was.
     pub fn backup(&mut self, folder: &Path) -> Result<Backup, Error> {
-        if !crate::store::is_free(folder)? {
-            let message = format!("{} is not empty", folder.display());
-            return Err(Error::Usage { message, hint: Some("a backup is a folder of its own".into()) });
-        }
+        refuse_taken(folder)?;
         if self.store.holds(folder) {
             let message = format!("{} lies inside the warehouse", folder.display());
             return Err(Error::Usage { message, hint: Some("a backup stands outside of what it copies".into()) });
         }
         // What the copy names must not be collected meanwhile.
         let _turn = self.store.lock("gc")?;
-        let to = Store::new(folder);
-        to.create_dir("data/main")?;
-        to.create_dir("staging")?;
-        to.create_dir("transforms")?;
+        let to = take(folder)?;
+        for below in ["data/main", "staging", "transforms"] {
+            to.create_dir(below)?;
+        }
         // First the catalog, then its files: what it names is durable, and is never changed.
         let partial = partial_catalog();
         let Named { data_files, pending } = self.catalog.copy_to(&to, &partial)?;
