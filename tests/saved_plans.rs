@@ -185,27 +185,32 @@ fn a_plan_whose_ground_moved_is_refused_and_says_what_moved() {
     assert_eq!((e.kind(), e.to_string().as_str()), (ErrorKind::Usage, "the plan was made for another warehouse"));
 }
 
-/// What moves while the plan is carried out is seen by the swap itself.
+/// Whoever begins first has it: the others are told by which run, also where nothing is published.
 #[test]
-fn two_processes_that_apply_one_plan_publish_it_once() {
-    let lab = lab();
-    std::fs::write(lab.path("plan.json"), lab.bind(Kind::Backfill, WINDOW).text()).unwrap();
-    let apply = || {
-        let out = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"))
-            .arg("-C")
-            .arg(lab.folder.path())
-            .args(["apply", "plan.json"])
-            .output()
-            .unwrap();
-        (out.status.code().unwrap(), String::from_utf8_lossy(&out.stderr).into_owned())
-    };
-    let outcomes: Vec<(i32, String)> = std::thread::scope(|scope| {
-        let rivals: Vec<_> = (0..3).map(|_| scope.spawn(apply)).collect();
-        rivals.into_iter().map(|r| r.join().unwrap()).collect()
-    });
-    assert_eq!(outcomes.iter().filter(|(code, _)| *code == 0).count(), 1, "{outcomes:?}");
-    assert!(outcomes.iter().all(|(code, text)| *code == 0 || (*code == 4 && text.contains("Hint: "))), "{outcomes:?}");
-    assert_eq!(lab.rows("select count(*) from restitch_runs where status = 'published'"), ["2"]);
+fn processes_that_apply_one_plan_carry_it_out_once() {
+    for mode in [Mode::Overwrite, Mode::Stage] {
+        let lab = lab();
+        let plan = lab.open().bind(&RunRequest { mode, ..Lab::request(Kind::Backfill, WINDOW) }).unwrap();
+        std::fs::write(lab.path("plan.json"), plan.text()).unwrap();
+        let apply = || {
+            let out = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"))
+                .arg("-C")
+                .arg(lab.folder.path())
+                .args(["apply", "plan.json"])
+                .output()
+                .unwrap();
+            (out.status.code().unwrap(), String::from_utf8_lossy(&out.stderr).into_owned())
+        };
+        let outcomes: Vec<(i32, String)> = std::thread::scope(|scope| {
+            let rivals: Vec<_> = (0..4).map(|_| scope.spawn(apply)).collect();
+            rivals.into_iter().map(|r| r.join().unwrap()).collect()
+        });
+        assert_eq!(outcomes.iter().filter(|(code, _)| *code == 0).count(), 1, "{outcomes:?}");
+        let told = |text: &str| (text.contains("is just being applied as run r2") || text.contains("was applied as run r2")) && text.contains("Hint: ");
+        assert!(outcomes.iter().all(|(code, text)| *code == 0 || (*code == 4 && told(text))), "{outcomes:?}");
+        let status = if mode == Mode::Stage { "staged" } else { "published" };
+        assert_eq!(lab.rows("select run, status from restitch_runs where run <> 'r1'"), [format!("r2 {status}")]);
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A run, from its request to its manifest: plan, compute, check, and publish or stage or keep nothing.
 //! Never publishes what a check refused, and leaves a manifest however it ends.
 
-use super::{Error, Extent, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks, upstream};
+use super::{Applied, Error, Extent, Workshop, approve, doctor::with_sound_input, grant, modes, prove::without_checks, upstream};
 use crate::{
     access::Approval,
     catalog::{CatalogError, LiveFile, PublishedRow, RecordedFile, StateWrite, Table, TableColumn, View},
@@ -350,10 +350,17 @@ impl Workshop {
         self.new_run(started, manifest)
     }
 
-    /// Gives a manifest its run, and the run its claim, so that nobody takes it for dead in between.
+    /// Gives a manifest its run, and the run its claim, so that nobody takes it for dead in between. A saved plan gets one run, unless it keeps nothing.
     pub(super) fn new_run(&mut self, started: IngestTime, manifest: Manifest) -> Result<(Manifest, Claim), Error> {
         let _gate = self.store.lock(GATE)?;
-        let manifest = self.catalog.record(|r| r.new_run(started, |run| Manifest { run, ..manifest }))?;
+        let manifest = self.catalog.record(|r| {
+            if let Some(plan) = manifest.plan_digest.filter(|_| manifest.mode != Mode::DryRun)
+                && let Some(row) = r.view().applied(&manifest.recipe.dataset, plan)?
+            {
+                return Err(Error::Applied(Applied { run: row.manifest.run, status: row.manifest.status }));
+            }
+            Ok(r.new_run(started, |run| Manifest { run, ..manifest })?)
+        })?;
         let claim = self.store.claim(&manifest.run.to_string())?.ok_or(PublishError::Busy { run: manifest.run })?;
         Ok((manifest, claim))
     }
