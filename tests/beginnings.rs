@@ -122,3 +122,28 @@ fn a_project_file_that_cannot_be_read_says_why() {
     std::fs::remove_dir(&toml).unwrap();
     assert!(refused(folder.path(), "status").contains("there is no project here"));
 }
+
+/// A disk that is not mounted, or a folder that was moved: the link is named, and nothing is made where it leads to.
+#[cfg(unix)]
+#[test]
+fn a_link_that_leads_nowhere_is_told_as_what_it_is() {
+    let folder = new_project();
+    let link = |at: &str| std::os::unix::fs::symlink("../nowhere", folder.path().join(at)).unwrap();
+    let told = |words: &str, made: &str, link: &str| {
+        let out = restitch(folder.path(), words).output().unwrap();
+        let want = format!(
+            "Error: cannot create the folder {made}\nCaused by: {link} is a link to ../nowhere, and nothing is there\nHint: bring back what the link leads to (is the disk mounted?), or let it lead to where that is now\n"
+        );
+        assert_eq!((out.status.code(), String::from_utf8(out.stderr).unwrap()), (Some(1), want), "{words}");
+    };
+    link("warehouse");
+    for words in ["status", "init", "ingest orders a.jsonl"] {
+        told(words, "warehouse/staging", "warehouse");
+    }
+    std::fs::remove_file(folder.path().join("warehouse")).unwrap();
+    assert!(restitch(folder.path(), "ingest orders a.jsonl").status().unwrap().success());
+    std::fs::remove_dir_all(folder.path().join("warehouse/staging")).unwrap();
+    link("warehouse/staging");
+    told("status", "warehouse/staging", "warehouse/staging");
+    assert!(!folder.path().join("nowhere").exists() && !folder.path().parent().unwrap().join("nowhere").exists());
+}

@@ -115,6 +115,42 @@ fn a_folder_that_may_not_be_written_leaves_the_old_state() {
     }
 }
 
+/// A catalog that may not be written for a moment: SQLite makes nothing beside it that nobody may write afterwards either, and where it did, the file is named.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_catalog_that_may_not_be_written_is_not_opened() {
+    use std::os::unix::fs::PermissionsExt;
+    let lab = prepared();
+    let before = seen(&lab);
+    let catalog = lab.path("warehouse/catalog.sqlite");
+    let allow = |path: &Path, mode: u32| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    let refused = |verb: &str, file: &str, hint: &str| {
+        let (code, answer) = restitch(&lab, verb);
+        let error = &answer["error"];
+        assert_eq!(code, 1, "{verb}: {answer:#}");
+        assert_eq!(error["message"], format!("cannot write warehouse/{file}"), "{verb}: {answer:#}");
+        assert!(error["causes"].to_string().contains("ermission denied") && error["hint"].as_str().unwrap().contains(hint), "{verb}: {answer:#}");
+    };
+    let beside = ["-wal", "-shm"].map(|end| lab.path(&format!("warehouse/catalog.sqlite{end}")));
+    allow(&catalog, 0o444);
+    for verb in VERBS.into_iter().chain(["status", "doctor"]) {
+        refused(verb, "catalog.sqlite", "write into the warehouse");
+        assert!(beside.iter().all(|file| !file.exists()), "{verb}");
+    }
+    allow(&catalog, 0o644);
+    // Somebody has it open, so these files are there.
+    let open = lab.open();
+    for file in &beside {
+        allow(file, 0o444);
+        let name = file.file_name().unwrap().to_str().unwrap();
+        refused("status", name, &format!("write warehouse/{name}"));
+        allow(file, 0o644);
+    }
+    drop(open);
+    assert_eq!(restitch(&lab, "status").0, 0);
+    assert_eq!(seen(&lab), before);
+}
+
 fn some_file(folder: &Path) -> PathBuf {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "parquet"));

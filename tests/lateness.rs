@@ -498,6 +498,25 @@ impl restitch::ingest::Progress for Meanwhile<'_> {
     }
 }
 
+/// Two ingests at once leave what they leave one after the other: how far all sources are complete together.
+#[test]
+fn sources_that_land_at_once_are_judged_together() {
+    let toml = feeds(&["east", "west"], "watermark_delay = \"0s\"", "partition = \"hour\"");
+    let lab = Lab { now: "2025-09-01T12:00:00Z", ..Lab::new(&toml) };
+    let line = |id: &str, ts: &str| format!("{{\"id\":\"{id}\",\"ts\":\"{ts}\",\"v\":1}}\n");
+    lab.try_land("east", "e.jsonl", line("e1", "2025-09-01T06:00:00Z")).unwrap();
+    lab.try_land("west", "w.jsonl", line("w1", "2025-09-01T06:00:00Z")).unwrap();
+    lab.run();
+    let file = lab.path("w2.jsonl");
+    std::fs::write(&file, line("w2", "2025-09-01T11:00:00Z")).unwrap();
+    // West began before east landed 10:00, and ends after it.
+    lab.open().ingest("west", &[file], None, &Meanwhile(&lab, Default::default())).unwrap();
+    let stands = "select value_us from restitch_joint_watermark where dataset = 'daily'";
+    assert_eq!(lab.rows(stands), [parse("2025-09-01T10:00:00Z", chrono_tz::Tz::UTC).unwrap().0.to_string()]);
+    assert_eq!(lab.rows("select partition, state from restitch_partitions"), ["2025-09-01T06 closed"]);
+    assert_eq!(names(&lab.plan(Kind::Run, None, None)), ["2025-09-01T10", "2025-09-01T11"]);
+}
+
 /// What was on time when an ingest began may be late when it ends: then it says so, and is given again.
 #[test]
 fn a_dataset_that_is_completed_under_an_ingest_is_noticed() {

@@ -206,11 +206,38 @@ fn processes_that_apply_one_plan_carry_it_out_once() {
             rivals.into_iter().map(|r| r.join().unwrap()).collect()
         });
         assert_eq!(outcomes.iter().filter(|(code, _)| *code == 0).count(), 1, "{outcomes:?}");
-        let told = |text: &str| (text.contains("is just being applied as run r2") || text.contains("was applied as run r2")) && text.contains("Hint: ");
+        let told =
+            |text: &str| (text.contains("is just being applied as run r2") || text.contains("was applied as run r2")) && text.contains("Hint: ");
         assert!(outcomes.iter().all(|(code, text)| *code == 0 || (*code == 4 && told(text))), "{outcomes:?}");
         let status = if mode == Mode::Stage { "staged" } else { "published" };
         assert_eq!(lab.rows("select run, status from restitch_runs where run <> 'r1'"), [format!("r2 {status}")]);
     }
+}
+
+/// The snapshot that a plan reads goes with old versions of another dataset. Nobody typed it: it is the ground of the plan.
+#[test]
+fn a_plan_whose_snapshot_was_expired_does_not_hold() {
+    let lab = Lab::new(&format!("{ORDERS}[dataset.monthly]\ninput = \"orders\"\ntransform = \"customer-totals@1.0.0\"\npartition = \"month\"\n"));
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let monthly = || lab.go(RunRequest { dataset: "monthly".into(), ..Lab::request(Kind::Backfill, Some(("2026-05", "2026-05"))) });
+    monthly();
+    let plan = lab.bind(Kind::Backfill, WINDOW);
+    let mut other = lab.open();
+    let bound = other.bind(&Lab::request(Kind::Run, None)).unwrap();
+    monthly();
+    let shown = lab.open().garbage(Some(1)).unwrap();
+    lab.open().collect(Some(1), &shown).unwrap();
+    let at = plan.recipe.input_snapshot;
+    for e in [apply(&lab, &plan).unwrap_err(), other.carry_out(&bound, &()).unwrap_err()] {
+        let want =
+            format!("the plan of daily does not hold any more: snapshot {at}, which it reads, was expired with files that were removed from it");
+        assert_eq!((e.kind(), e.to_string(), e.hint().unwrap().as_str()), (ErrorKind::Conflict, want, "plan again; nothing was done"));
+    }
+    // One that was typed has to be another one.
+    let typed = RunRequest { snapshot: Some(at), ..Lab::request(Kind::Backfill, WINDOW) };
+    let e = lab.try_go(typed).unwrap_err();
+    assert!(matches!(e, Error::Expired { .. }) && e.kind() == ErrorKind::Usage, "{e}");
+    assert_eq!(lab.run().partitions.len(), 1);
 }
 
 #[test]

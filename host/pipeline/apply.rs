@@ -174,7 +174,7 @@ impl Workshop {
             changes.push(format!("{} is {} here, and was {}", recipe.transform, row.digest.short(), recipe.transform_digest.short()));
             return Ok(changes);
         }
-        let (facts, latest) = self.facts_of(&dataset, row.digest, Some(recipe.input_snapshot), Extent::Behind)?;
+        let (facts, latest) = self.facts_planned(&dataset, row.digest, recipe.input_snapshot, Extent::Behind)?;
         let raw_rows: i64 = facts.files.iter().map(|f| f.rows).sum();
         // A file that another tool merged with later ones says how many rows it has now, and not then.
         let merged = facts.files.iter().any(|f| f.partial_max.is_some_and(|m| m > recipe.input_snapshot));

@@ -78,6 +78,23 @@ impl Workshop {
         self.facts_of(dataset, transform_digest, at, Extent::Whole)
     }
 
+    /// As [`Workshop::facts_of`], at the snapshot of a plan that is made already: that it was expired is no mistake of who carries the plan out.
+    pub(super) fn facts_planned(
+        &mut self,
+        dataset: &Dataset,
+        transform_digest: Digest,
+        at: SnapshotId,
+        extent: Extent,
+    ) -> Result<(Facts, SnapshotId), Error> {
+        self.facts_of(dataset, transform_digest, Some(at), extent).map_err(|e| match e {
+            Error::Expired { asked } => {
+                let change = format!("snapshot {asked}, which it reads, was expired with files that were removed from it");
+                Error::Moved { dataset: dataset.name.clone(), changes: vec![change] }
+            }
+            e => e,
+        })
+    }
+
     /// As [`Workshop::facts`], of slots and queue no more than is asked for.
     pub(super) fn facts_of(
         &mut self,
