@@ -315,7 +315,7 @@ impl Landing<'_> {
         let mut outcome = Vec::new();
         let watermark = ready.classifier.stands().map(|s| s.watermark);
         let committed = catalog.commit(self.now, self.request.operator, &message, |commit| {
-            outcome = self.commit(commit, ready, before, &moved)?;
+            outcome = self.commit(commit, project, ready, before, &moved)?;
             Ok::<_, IngestError>(())
         });
         match committed {
@@ -394,7 +394,14 @@ impl Landing<'_> {
         Ok(moves.into_iter().map(|(_, _, name)| name).collect())
     }
 
-    fn commit(&self, commit: &mut Commit, ready: Ready, before: Option<Watermark>, moved: &[String]) -> Result<Vec<QueueRow>, IngestError> {
+    fn commit(
+        &self,
+        commit: &mut Commit,
+        project: &Project,
+        ready: Ready,
+        before: Option<Watermark>,
+        moved: &[String],
+    ) -> Result<Vec<QueueRow>, IngestError> {
         let source = &self.source.name;
         let conflict = |what: String| IngestError::Conflict { source_name: source.clone(), what };
         let stands = commit.view().watermark(source)?.map(|w| w.value);
@@ -429,6 +436,10 @@ impl Landing<'_> {
             if let Some(stand) = &t.joint {
                 commit.put_joint(&t.dataset, stand)?;
             }
+        }
+        if !joint.is_empty() {
+            // What other sources have landed since this began counts: with one after the other it would.
+            put_stands(&*commit, &commit.view(), project, self.source, self.now)?;
         }
         commit.clear_intents(self.owner)?;
         Ok(queue)
@@ -614,6 +625,18 @@ fn targets(view: &View, project: &Project, source: &Source, now: IngestTime) -> 
     Ok((own, targets))
 }
 
+/// Writes down how far the datasets of `source` that have other sources as well are complete, as all of them stand now.
+fn put_stands(write: &impl StateWrite, view: &View, project: &Project, source: &Source, now: IngestTime) -> Result<(), IngestError> {
+    let (own, mut targets) = targets(view, project, source, now)?;
+    for t in &mut targets {
+        t.follow(&own);
+        if let Some(stand) = t.joint {
+            write.put_joint(&t.dataset, &stand)?;
+        }
+    }
+    Ok(())
+}
+
 /// The raw table's fields: declared columns are nullable there, since a later version of the source may drop one.
 pub(crate) fn raw_fields(source: &Source) -> Vec<Field> {
     let envelope = envelope::fields().len();
@@ -706,7 +729,6 @@ pub fn advance_watermark(
     }
     catalog.record(|record| {
         let view = record.view();
-        let (own, mut targets) = targets(&view, project, source, now)?;
         let value = Watermark(to);
         if let Some(before) = view.watermark(&source.name)?
             && before.value > value
@@ -716,13 +738,7 @@ pub fn advance_watermark(
         let cutoffs = value.cutoffs(&source.policy);
         let row = WatermarkRow { value, cutoffs, snapshot: view.latest()?, reason: "manual".into(), operator: operator.into(), at: now };
         record.put_watermark(&source.name, &row)?;
-        let own = InputState { stands: Some(value.stand(&source.policy)), idle: false, ..own };
-        for t in &mut targets {
-            t.follow(&own);
-            if let Some(stand) = t.joint {
-                record.put_joint(&t.dataset, &stand)?;
-            }
-        }
+        put_stands(record, &view, project, source, now)?;
         Ok(row)
     })
 }
