@@ -6,7 +6,7 @@ use crate::{
     catalog::{FILE, Named, RecordedFile},
     doctor,
     id::{Digest, RunId},
-    store::{Store, is_free, staged_list, staging},
+    store::{Store, is_free, owner_of, staged_list, staging},
 };
 use std::{collections::HashSet, io, path::Path};
 
@@ -93,7 +93,7 @@ impl Workshop {
         }
         let mut done = Backup::default();
         for path in &paths {
-            done.bytes += self.store.copy_to(path, &to)?;
+            done.bytes += self.copy(path, &to)?;
             done.files += 1;
         }
         // The copies are read, and not what they were copied from: what is wrong with either is found.
@@ -107,6 +107,14 @@ impl Workshop {
         Ok(done)
     }
 
+    /// Copies a file; one that a run has staged may go meanwhile, as it is looked at before all of the others.
+    fn copy(&mut self, path: &str, to: &Store) -> Result<u64, Error> {
+        match (self.store.copy_to(path, to), owner_of(path).parse()) {
+            (Err(e), Ok(run)) if path.starts_with("staging/") && e.source.kind() == io::ErrorKind::NotFound => Err(self.not_whole(run)?),
+            (copied, _) => Ok(copied?),
+        }
+    }
+
     /// Says why not all is there of what a run has staged.
     fn not_whole(&mut self, run: RunId) -> Result<Error, Error> {
         let owner = run.to_string();
@@ -117,5 +125,30 @@ impl Workshop {
         }
         let message = format!("{} went while it was copied: its run was published or discarded", staging(&owner));
         Ok(Error::Usage { message, hint: Some("empty the folder, and back up again".into()) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        pipeline::{Options, PROJECT_FILE},
+        time::{Clock, IngestTime},
+    };
+
+    /// `publish` moves the files of a run while they are copied.
+    #[test]
+    fn a_staged_file_that_goes_is_told_as_a_run_that_was_published() {
+        let (project, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        crate::store::write_new(&project.path().join(PROJECT_FILE), b"[warehouse]\npath = \"warehouse\"\n").unwrap();
+        let (operator, clock) = ("tester".to_owned(), Clock::Fixed(IngestTime(0)));
+        let options = Options { operator, token: None, clock, memory_bytes: 1 << 20, workers: 1, faults: Default::default() };
+        let mut workshop = Workshop::open(project.path(), options).unwrap();
+        let mut copy = |path: &str| workshop.copy(path, &Store::new(to.path())).unwrap_err();
+        let e = copy("staging/r7/files/2026-05-01-r7-0.parquet");
+        assert_eq!(e.to_string(), "staging/r7 went while it was copied: its run was published or discarded");
+        assert_eq!(e.hint().unwrap(), "empty the folder, and back up again");
+        let e = copy("data/main/daily/r7/2026-05-01-r7-0.parquet");
+        assert_eq!(e.to_string(), format!("cannot open {}", project.path().join("warehouse/data/main/daily/r7/2026-05-01-r7-0.parquet").display()));
     }
 }
