@@ -32,6 +32,16 @@ pub struct StoreError {
     pub source: io::Error,
 }
 
+/// Something in the way of a folder: a link to what is not there.
+#[derive(Debug, thiserror::Error)]
+#[error("{} is a link to {}, and nothing is there", link.display(), target.display())]
+pub struct DeadLink {
+    /// The link.
+    pub link: PathBuf,
+    /// What it leads to, as it says.
+    pub target: PathBuf,
+}
+
 /// The files of one warehouse.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -220,8 +230,7 @@ impl Store {
     /// # Errors
     /// The folder cannot be made.
     pub fn create_dir(&self, relative: &str) -> Result<(), StoreError> {
-        let path = self.path(relative);
-        fs::create_dir_all(&path).at("create the folder", &path)
+        make_folder(&self.path(relative))
     }
 
     /// Creates a new file for writing. It is not durable before [`Store::sync`].
@@ -389,7 +398,7 @@ impl Store {
     pub fn copy_to(&self, relative: &str, other: &Store) -> Result<u64, StoreError> {
         let (from, to) = (self.path(relative), other.path(relative));
         if let Some(parent) = to.parent() {
-            fs::create_dir_all(parent).at("create the folder", parent)?;
+            make_folder(parent)?;
         }
         copy_durably(&from, &to, File::options().write(true).create_new(true))
     }
@@ -547,11 +556,23 @@ impl Store {
     }
 }
 
+/// Makes a folder and those above it. A link that leads nowhere is in the way, and the system only says that something is there.
+fn make_folder(path: &Path) -> Result<(), StoreError> {
+    fs::create_dir_all(path)
+        .map_err(|e| dead_link(path).map_or(e, |dead| io::Error::new(io::ErrorKind::AlreadyExists, dead)))
+        .at("create the folder", path)
+}
+
+/// The first link on the way up that leads nowhere.
+fn dead_link(path: &Path) -> Option<DeadLink> {
+    path.ancestors().filter(|at| !at.exists()).find_map(|at| Some(DeadLink { link: at.into(), target: fs::read_link(at).ok()? }))
+}
+
 /// Makes something at a path; its folder is made when it turns out to be missing, and not looked for before each of many files.
 fn in_folder<T>(path: &Path, make: impl Fn() -> io::Result<T>) -> Result<io::Result<T>, StoreError> {
     match (make(), path.parent()) {
         (Err(e), Some(folder)) if e.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(folder).at("create the folder", folder)?;
+            make_folder(folder)?;
             Ok(make())
         }
         (made, _) => Ok(made),
@@ -623,7 +644,7 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>, StoreError> {
 /// It exists, or its folder is not writable.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).at("create the folder", parent)?;
+        make_folder(parent)?;
     }
     File::create_new(path).and_then(|mut f| f.write_all(bytes)).at("create", path)
 }
@@ -642,7 +663,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 /// # Errors
 /// It cannot be made or written.
 pub fn is_private(folder: &Path) -> Result<bool, StoreError> {
-    fs::create_dir_all(folder).at("create the folder", folder)?;
+    make_folder(folder)?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt;

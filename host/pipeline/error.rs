@@ -22,7 +22,7 @@ use crate::{
     recover::RecoverError,
     reparse::ReparseError,
     schema::Field,
-    store::StoreError,
+    store::{DeadLink, StoreError},
     transform::TransformError,
     window::{Grain, WindowError},
 };
@@ -450,6 +450,9 @@ impl Error {
         }
         let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(self);
         while let Some(e) = cause {
+            if e.downcast_ref::<io::Error>().and_then(io::Error::get_ref).is_some_and(|e| e.is::<DeadLink>()) {
+                return Some("bring back what the link leads to (is the disk mounted?), or let it lead to where that is now".into());
+            }
             match catalog::met(e).or_else(|| Some(e.downcast_ref::<io::Error>()?.kind())) {
                 Some(PermissionDenied | ReadOnlyFilesystem) => {
                     return Some("let the user who runs restitch write into the warehouse: every command does, also one that only reads".into());
