@@ -91,7 +91,7 @@ pub enum CatalogError {
         /// Ours.
         expected: String,
     },
-    /// A file of the warehouse cannot be removed.
+    /// A file of the warehouse cannot be removed, or may not be written.
     #[error(transparent)]
     Store(#[from] crate::store::StoreError),
     /// A column has a type that is not of the contract.
@@ -257,12 +257,16 @@ impl Catalog {
     /// Opens the catalog of a warehouse.
     ///
     /// # Errors
-    /// There is none, or it was written by a newer release.
+    /// There is none, it may not be written, or it was written by a newer release.
     pub fn open(store: &Store) -> Result<Catalog, CatalogError> {
         let path = store.path(FILE);
         let shown = path.display().to_string();
         if !store.exists(FILE) {
             return Err(CatalogError::Missing(shown));
+        }
+        // Of a catalog that may not be written SQLite makes files beside it that may not be written either, and stay so when it may be again.
+        for end in ["", "-wal", "-shm"] {
+            store.may_write(&format!("{FILE}{end}"))?;
         }
         let connection = Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
         configure(&connection)?;

@@ -252,6 +252,23 @@ impl Store {
         File::open(&path).at("open", &path)
     }
 
+    /// Refuses a file that may not be written; one that is not there is no error. It is not opened: whoever closes a file gives up all locks that the
+    /// process holds on it, those of SQLite too.
+    ///
+    /// # Errors
+    /// It may not be written by this user, or its file system is read-only.
+    pub fn may_write(&self, relative: &str) -> Result<(), StoreError> {
+        let path = self.path(relative);
+        #[cfg(unix)]
+        let may = rustix::fs::access(&path, rustix::fs::Access::WRITE_OK).map_err(io::Error::from);
+        #[cfg(not(unix))]
+        let may = fs::metadata(&path).map(drop);
+        match may {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            may => may.at("write", &path),
+        }
+    }
+
     /// Returns the whole file.
     ///
     /// # Errors

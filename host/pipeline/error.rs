@@ -439,6 +439,13 @@ impl Error {
         {
             return missing_hint(&e.path.to_string_lossy());
         }
+        if let Error::Catalog(CatalogError::Store(e)) = self
+            && let file = e.path.display().to_string()
+            && e.action == "write"
+            && (file.ends_with("-wal") || file.ends_with("-shm"))
+        {
+            return Some(format!("let the user who runs restitch write {file} (`chmod u+w`): SQLite made it when the catalog could not be written"));
+        }
         // The engine says it in one of two ways.
         let told = match self {
             Error::Query(QueryError::Io { source, .. }) => source.to_string(),
