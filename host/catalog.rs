@@ -61,6 +61,14 @@ pub enum CatalogError {
     /// SQLite refused.
     #[error("the catalog refused: {0}")]
     Sqlite(#[from] rusqlite::Error),
+    /// SQLite refused the index of ids.
+    #[error("the index of ids, {path}, refused: {source}")]
+    Index {
+        /// Its file.
+        path: String,
+        /// Why.
+        source: rusqlite::Error,
+    },
     /// There is no warehouse.
     #[error("there is no warehouse at {0}")]
     Missing(String),

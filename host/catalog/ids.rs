@@ -13,6 +13,7 @@ use std::{
     cmp::Reverse,
     collections::{BinaryHeap, HashMap},
     hash::Hasher,
+    time::Duration,
 };
 
 /// The index's file in a warehouse.
@@ -133,12 +134,14 @@ pub fn id_slot(at: i64) -> i32 {
 /// The index of one warehouse.
 pub struct IdIndex {
     connection: Connection,
+    path: String,
 }
 
 /// The index in the changing: one transaction.
 pub struct IdChange<'i> {
     tx: rusqlite::Transaction<'i>,
     source: String,
+    path: &'i str,
     /// Runs that were added, and not joined yet.
     added: Vec<i64>,
     /// Rows of snapshots up to this one are in it.
@@ -149,11 +152,16 @@ impl IdIndex {
     /// Opens the index of a warehouse. One that is missing or damaged is begun anew.
     ///
     /// # Errors
-    /// The folder is not writable.
+    /// The folder is not writable, or another program holds the index for longer than a writer waits.
     pub fn open(store: &Store) -> Result<IdIndex, CatalogError> {
+        IdIndex::open_within(store, super::BUSY)
+    }
+
+    fn open_within(store: &Store, wait: Duration) -> Result<IdIndex, CatalogError> {
+        let path = store.path(IDS_FILE).display().to_string();
         let open = || -> Result<Connection, rusqlite::Error> {
             let connection = Connection::open(store.path(IDS_FILE))?;
-            connection.busy_timeout(super::BUSY)?;
+            connection.busy_timeout(wait)?;
             if connection.query_row("PRAGMA page_count", [], |r| r.get::<_, i64>(0))? == 0 {
                 // A block of entries and its row fit into a page.
                 connection.pragma_update(None, "page_size", PAGE_BYTES)?;
@@ -169,11 +177,11 @@ impl IdIndex {
         let connection = match open() {
             Err(e) if damage(&e) => {
                 IdIndex::remove(store)?;
-                open()?
+                open()
             }
-            opened => opened?,
+            opened => opened,
         };
-        Ok(IdIndex { connection })
+        Ok(IdIndex { connection: connection.map_err(refused(&path))?, path })
     }
 
     /// Throws the index away.
@@ -206,17 +214,28 @@ impl IdIndex {
     /// # Errors
     /// The index cannot be written.
     pub fn begin(&mut self, source: &str) -> Result<IdChange<'_>, CatalogError> {
-        let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        let tx = self.connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate).map_err(refused(&self.path))?;
         let upto = tx.query_row("SELECT upto FROM source WHERE name = ?1", [source], |r| r.get(0)).optional()?;
-        Ok(IdChange { tx, source: source.into(), added: Vec::new(), upto: SnapshotId(upto.unwrap_or(-1)) })
+        Ok(IdChange { tx, source: source.into(), path: &self.path, added: Vec::new(), upto: SnapshotId(upto.unwrap_or(-1)) })
     }
 }
 
 impl CatalogError {
     /// Returns whether a database file is none, or no longer one.
     pub fn is_damage(&self) -> bool {
-        matches!(self, CatalogError::Sqlite(e) if damage(e))
+        matches!(self, CatalogError::Sqlite(e) | CatalogError::Index { source: e, .. } if damage(e))
     }
+
+    /// Returns whether another program held the index of ids for longer than a writer waits.
+    pub fn is_held(&self) -> bool {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseLocked};
+        matches!(self, CatalogError::Index { source, .. } if matches!(source.sqlite_error_code(), Some(DatabaseBusy | DatabaseLocked)))
+    }
+}
+
+/// The catalog is another file: which of them refused is to be seen.
+fn refused(path: &str) -> impl FnOnce(rusqlite::Error) -> CatalogError {
+    move |source| CatalogError::Index { path: path.into(), source }
 }
 
 fn damage(e: &rusqlite::Error) -> bool {
@@ -320,7 +339,7 @@ impl IdChange<'_> {
     /// The index cannot be written.
     pub fn commit(self, upto: SnapshotId) -> Result<(), CatalogError> {
         self.tx.execute("INSERT OR REPLACE INTO source VALUES (?1, ?2)", params![self.source, upto.0])?;
-        Ok(self.tx.commit()?)
+        self.tx.commit().map_err(refused(self.path))
     }
 
     /// The runs of the source with their sizes, oldest first.
@@ -591,5 +610,29 @@ mod tests {
         store.put(IDS_FILE, b"this is no database, and never was one, however long it may be").unwrap();
         let mut index = IdIndex::open(&store).unwrap();
         assert_eq!(index.begin("orders").unwrap().upto, SnapshotId(-1));
+    }
+
+    #[test]
+    fn an_index_that_another_program_holds_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let holder = Connection::open(store.path(IDS_FILE)).unwrap();
+        let named = |e: CatalogError| {
+            let want = format!("the index of ids, {}, refused: database is locked", store.path(IDS_FILE).display());
+            assert_eq!((e.is_held(), e.to_string()), (true, want));
+        };
+        let open = || IdIndex::open_within(&store, Duration::ZERO);
+        holder.execute_batch("BEGIN EXCLUSIVE").unwrap();
+        named(open().err().unwrap());
+        holder.execute_batch("ROLLBACK").unwrap();
+        let mut index = open().unwrap();
+        holder.execute_batch("BEGIN IMMEDIATE").unwrap();
+        named(index.begin("orders").err().unwrap());
+        // A reader is in nobody's way until something is to be written down.
+        holder.execute_batch("ROLLBACK").unwrap();
+        let mut change = index.begin("orders").unwrap();
+        change.add(&SortedIds::new(&[IdPiece::new(&[(7, 1)])], 1), &mut Several::new()).unwrap();
+        holder.execute_batch("BEGIN; SELECT * FROM run").unwrap();
+        named(change.commit(SnapshotId(1)).err().unwrap());
     }
 }

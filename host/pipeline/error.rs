@@ -403,6 +403,9 @@ impl Error {
             Error::Ingest(IngestError::Column { .. }) => text("give the changed column a new name; the table keeps the old one"),
             Error::Ingest(IngestError::Decode(e)) => decode_hint(e),
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
+            Error::Moves(MovesError::Catalog(e)) if e.is_held() => {
+                text("another program has the file open, which only restitch needs: end that one, and give the command again")
+            }
             Error::Catalog(CatalogError::Version { .. }) => text("use the release of restitch that wrote it"),
             Error::Catalog(CatalogError::Lost { unfinished: true, .. }) => {
                 text("this backup is not whole: put another one in its place, or back up again into another folder")
