@@ -158,7 +158,8 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &Live) -> Result<
         };
         (p.added, p.removed, p.changed) = (Some(counts.0), Some(counts.1), Some(counts.2));
     }
-    let different = compare_in_order(subject, computed, live, different);
+    let fields = compared_fields(subject);
+    let different = compare_in_order(subject, &fields, computed, live, different);
     let mut rest = different.as_slice();
     while !rest.is_empty() {
         let mut rows = 0;
@@ -173,8 +174,8 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &Live) -> Result<
         let prior = group
             .iter()
             .flat_map(|i| live.files.get(&computed[*i].record.partition).into_iter().flatten().map(|f| (f.path.as_str(), f.bytes as u64)));
-        let tables = (file_table(subject, "output", output), file_table(subject, "prior", prior));
-        let columns: Vec<String> = subject.fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
+        let tables = (file_table(subject, &fields, "output", output), file_table(subject, &fields, "prior", prior));
+        let columns: Vec<String> = fields.iter().map(|f| f.name.clone()).filter(|n| n != PARTITION && !subject.key.contains(n)).collect();
         let differences = query::compare(
             tables.0,
             tables.1,
@@ -195,9 +196,16 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &Live) -> Result<
     Ok(())
 }
 
+/// The columns that rows are compared in: those of the run, and those that the published table alone has, which read null from now on.
+fn compared_fields(subject: &Subject) -> Vec<Field> {
+    let lost = subject.published.map(Table::fields).unwrap_or_default();
+    let lost = lost.into_iter().filter(|f| !subject.fields.iter().any(|given| given.name == f.name));
+    subject.fields.iter().cloned().chain(lost).collect()
+}
+
 /// Compares those of some partitions whose rows stand in order on both sides, and returns the others.
-fn compare_in_order(subject: &Subject, computed: &mut [Computed], live: &Live, different: Vec<usize>) -> Vec<usize> {
-    let columns = rows::Columns { fields: subject.fields, key: subject.key, partition: PARTITION };
+fn compare_in_order(subject: &Subject, fields: &[Field], computed: &mut [Computed], live: &Live, different: Vec<usize>) -> Vec<usize> {
+    let columns = rows::Columns { fields, key: subject.key, partition: PARTITION };
     let one = |i: &usize| {
         let output: Vec<&str> = computed[*i].files.iter().map(|f| f.path.as_str()).collect();
         let partition = &computed[*i].record.partition;
@@ -216,8 +224,8 @@ fn compare_in_order(subject: &Subject, computed: &mut [Computed], live: &Live, d
     rest
 }
 
-fn file_table<'f>(subject: &Subject, name: &str, files: impl Iterator<Item = (&'f str, u64)>) -> FileTable {
-    FileTable { name: name.into(), fields: subject.fields.to_vec(), files: files.map(|(p, bytes)| (subject.store.path(p), bytes)).collect() }
+fn file_table<'f>(subject: &Subject, fields: &[Field], name: &str, files: impl Iterator<Item = (&'f str, u64)>) -> FileTable {
+    FileTable { name: name.into(), fields: fields.to_vec(), files: files.map(|(p, bytes)| (subject.store.path(p), bytes)).collect() }
 }
 
 /// What one check came to: whether it passed, measured, expected, detail.
@@ -406,9 +414,9 @@ impl Evaluation<'_> {
         let run = || {
             let session = Session::new(Some(self.subject.memory_bytes), Some(&self.subject.store.path(self.subject.staging)))?.at(self.subject.now);
             let output = self.computed.iter().flat_map(|c| c.files.iter().map(|f| (f.path.as_str(), f.file.bytes as u64)));
-            session.register_files(file_table(self.subject, "output", output))?;
+            session.register_files(file_table(self.subject, self.subject.fields, "output", output))?;
             let prior = self.live.files.values().flatten().map(|f| (f.path.as_str(), f.bytes as u64));
-            session.register_files(file_table(self.subject, "prior", prior))?;
+            session.register_files(file_table(self.subject, self.subject.fields, "prior", prior))?;
             session.sql(sql)
         };
         match run() {
@@ -452,4 +460,66 @@ fn share(part: u64, whole: u64) -> f64 {
 
 fn percent(share: f64) -> String {
     if share.is_infinite() { "all of nothing".into() } else { format!("{}%", (share * 10_000.0).round() / 100.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{catalog::TableColumn, datafile::Writer};
+    use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use std::sync::Arc;
+
+    fn table(names: &[&str]) -> Table {
+        let field = |name: &&str| if matches!(*name, PARTITION | "id") { DataType::String } else { DataType::Int64 };
+        let columns = names.iter().zip(1..).map(|(name, id)| TableColumn { id, field: Field::new(*name, field(name), true) }).collect();
+        Table { id: 1, name: "t".into(), folder: String::new(), columns, partition_id: None }
+    }
+
+    /// Rows of the partition p, in order of their ids, with a column of numbers.
+    fn write(store: &Store, path: &str, column: &str, rows: &[(&str, Option<i64>)]) -> Written {
+        let table = table(&["id", column, PARTITION]);
+        let arrays: Vec<ArrayRef> = vec![
+            Arc::new(StringArray::from_iter_values(rows.iter().map(|r| r.0))),
+            Arc::new(Int64Array::from_iter(rows.iter().map(|r| r.1))),
+            Arc::new(StringArray::from_iter_values(rows.iter().map(|_| "p"))),
+        ];
+        let mut writer = Writer::create(store, path.into(), &table).unwrap();
+        writer.write(&RecordBatch::try_new(table.arrow(), arrays).unwrap()).unwrap();
+        writer.finish().unwrap()
+    }
+
+    /// Rows before, now, and what is counted, where the column `before` is not given any more and `now` is new.
+    #[test]
+    fn a_column_that_is_not_given_any_more_reads_null_and_counts_as_one_that_is_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let before = write(&store, "before.parquet", "before", &[("a", Some(1)), ("b", None), ("c", None), ("d", Some(4))]);
+        let now = write(&store, "now.parquet", "now", &[("a", None), ("b", None), ("c", Some(3)), ("e", None)]);
+        let (published, given) = (table(&["id", "before", PARTITION]), table(&["id", "now", PARTITION]).fields());
+        let (path, rows, bytes) = (before.path, before.file.rows, before.file.bytes);
+        let live = LiveFile { id: 1, path, rows, bytes, begin: SnapshotId(1), partial_max: None, row_id_start: None, partition: None, bounds: None };
+        let live = Live { files: HashMap::from([("p".to_owned(), vec![live])]), foreign: HashSet::new() };
+        // With a key rows are told apart in one pass; without one they are counted as a whole.
+        for (key, counts) in [(&["id".to_owned()][..], (1, 1, 2)), (&[], (3, 3, 0))] {
+            let subject = Subject {
+                store: &store,
+                published: Some(&published),
+                fields: &given,
+                key,
+                base: SnapshotId(1),
+                checks: &[],
+                validation: Validation::Block,
+                memory_bytes: 64 << 20,
+                workers: 1,
+                now: IngestTime(0),
+                staging: "staging",
+            };
+            let record = PartitionRecord { partition: "p".into(), rows: 4, prior_rows: Some(4), ..PartitionRecord::default() };
+            let files = vec![now.clone()];
+            let mut computed = [Computed { record, files, balances: Vec::new(), doubled_keys: 0, nulls: Vec::new(), log: Vec::new() }];
+            compare(&subject, &mut computed, &live).unwrap();
+            let p = &computed[0].record;
+            assert_eq!((p.added, p.removed, p.changed), (Some(counts.0), Some(counts.1), Some(counts.2)), "{key:?}");
+        }
+    }
 }
