@@ -102,6 +102,18 @@ pub enum PublishError {
         /// The file, when it was removed, and by whom.
         removed: Box<Removed>,
     },
+    /// What was before went with its snapshot, and no gc of ours held it.
+    #[error(
+        "partition {partition} cannot go back to what it was before {run}: another tool expired snapshot {snapshot}, and the catalog does not know the files of then any more"
+    )]
+    Expired {
+        /// The run.
+        run: RunId,
+        /// The partition.
+        partition: String,
+        /// The last snapshot before the run.
+        snapshot: SnapshotId,
+    },
     /// What was before is not recorded any more.
     #[error("what partition {partition} was before {run} is not recorded: {what}")]
     NoPrior {
@@ -541,6 +553,10 @@ fn priors(view: &View, undone: &Manifest, before: SnapshotId, force: bool) -> Re
             files = earlier.remove(&p.partition).unwrap_or_default();
             let rows: i64 = files.iter().map(|f| f.rows).sum();
             if rows as u64 != old.rows {
+                let paths: Vec<&str> = old.files.iter().map(|f| f.path.as_str()).collect();
+                if !view.has_snapshot(before)? && view.referred(&paths)?.len() < paths.len() {
+                    return Err(PublishError::Expired { run: undone.run, partition: p.partition.clone(), snapshot: before });
+                }
                 return Err(no_prior(&p.partition, format!("its files at snapshot {before} have {rows} rows, recorded were {}", old.rows)));
             }
         }

@@ -147,6 +147,27 @@ fn a_version_that_no_snapshot_shows_is_held_and_comes_back() {
     drop(other);
 }
 
+/// What no gc of ours has held goes with the snapshots that another tool expires: the rollback says so, and the way out works.
+#[test]
+fn a_version_that_another_tool_expired_is_named_as_that() {
+    let (lab, runs) = four_versions();
+    let latest = lab.rows("select max(snapshot_id) from ducklake_snapshot")[0].clone();
+    let others = lab.rows(&format!("select snapshot_id from ducklake_snapshot where snapshot_id < {latest} order by 1"));
+    lake(["expire", &lab.catalog(), "--versions", &others.join(",")]);
+    lake(["cleanup", &lab.catalog()]);
+    let last = runs.last().unwrap();
+    let before = last.published_snapshot.unwrap().0 - 1;
+    let e = lab.open().rollback(last.run, false, None).unwrap_err();
+    let expected = format!(
+        "partition {DAY} cannot go back to what it was before {}: another tool expired snapshot {before}, and the catalog does not know the files of then any more",
+        last.run
+    );
+    assert_eq!((e.to_string(), e.kind()), (expected, ErrorKind::Usage));
+    assert!(e.hint().unwrap().contains(&format!("`restitch backfill DATASET --start {DAY} --end {DAY}`")), "{e}");
+    lab.backfill(DAY, DAY);
+    assert!(lab.open().doctor(false).unwrap().healthy());
+}
+
 /// Case 35: gc while a backfill is staging removes none of its files, however old they look; nor what it was compared with.
 #[test]
 fn a_staged_run_keeps_its_files_and_what_it_was_compared_with() {

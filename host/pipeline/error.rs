@@ -254,7 +254,7 @@ impl Error {
             | Error::Expression { source: QueryError::Sql { .. }, .. }
             | Error::RawGone { .. }
             | Error::BaseGone { .. }
-            | Error::Publish(PublishError::Removed { .. })
+            | Error::Publish(PublishError::Removed { .. } | PublishError::Expired { .. })
             | Error::Expired { .. }
             | Error::NotUndoable { .. } => ErrorKind::Usage,
             Error::Reparse(e) => reparse_kind(e),
@@ -511,6 +511,9 @@ impl Error {
                 [] => format!("payload_readers of [source.{source_name}] names nobody"),
                 readers => format!("payload_readers of [source.{source_name}]: {}", readers.join(", ")),
             }),
+            Error::Publish(PublishError::Expired { partition, .. }) => Some(format!(
+                "compute the partition again (`restitch backfill DATASET --start {partition} --end {partition}`), and let `restitch gc` expire snapshots: it keeps what can be rolled back to"
+            )),
             Error::Publish(PublishError::Removed { .. }) => text("roll back to a later version, or compute the partition again: `restitch backfill`"),
             Error::Damaged { path, .. } => missing_hint(path),
             Error::Ingest(IngestError::Decode(_)) => None,
