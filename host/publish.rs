@@ -385,6 +385,11 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&
     let replaced = manifest.partitions.iter().filter(|p| !p.kept).map(|p| p.partition.as_str());
     let ids: Vec<i64> = commit.view().files_of(table, commit.base(), replaced)?.values().flatten().map(|f| f.id).collect();
     commit.end_files(table, &ids)?;
+    // What may hold a null may be null from now on: readers go by it. A file without statistics of a column does without the column.
+    let without = |id: i64| files.iter().all(|(_, f)| f.stats.iter().any(|s| s.column_id == id && s.nulls == 0));
+    for column in table.columns.iter().filter(|c| !c.field.nullable && !without(c.id)) {
+        commit.allow_nulls(table, column.id)?;
+    }
     commit.add_files(table, files)?;
     let (snapshot, settings) = (commit.snapshot(), recipe.settings());
     let digest = settings.digest();

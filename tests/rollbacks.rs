@@ -6,9 +6,10 @@ use crate::{
     support::{Lab, ORDERS, chain, component, order},
 };
 use restitch::{
+    config::TransformRef,
     id::RunId,
     manifest::{Kind, Manifest, Mode},
-    pipeline::{Error, ErrorKind, RollbackRequest, RolledBack, RunRequest},
+    pipeline::{DiffRequest, Error, ErrorKind, RollbackRequest, RolledBack, RunRequest},
     publish::PublishError,
 };
 use serde_json::Value;
@@ -226,6 +227,51 @@ fn a_version_of_before_a_column_was_added_comes_back_with_nulls() {
     assert_eq!(both(), 4);
     assert!(lab.open().doctor(false).unwrap().healthy());
     assert!(lab.replay(second.run).unwrap().partitions.iter().all(|p| p.equal()));
+}
+
+/// A column that allowed no null allows it from the swap on that brings the first one, for restitch and for DuckDB; older snapshots, replays and rollbacks are as they were.
+#[test]
+fn the_first_null_makes_a_column_nullable() {
+    let (lab, second) = notes();
+    alter(&lab, "ALTER TABLE daily ALTER customer_id SET NOT NULL");
+    let column = || {
+        let sql = "SELECT nulls_allowed, coalesce(end_snapshot, 0) FROM ducklake_column WHERE column_name = 'customer_id' AND table_id = \
+                   (SELECT table_id FROM restitch_dataset) ORDER BY begin_snapshot";
+        let catalog = rusqlite::Connection::open(lab.catalog()).unwrap();
+        let mut statement = catalog.prepare(sql).unwrap();
+        statement.query_map([], |r| Ok((r.get(0)?, r.get(1)?))).unwrap().collect::<Result<Vec<(i64, i64)>, _>>().unwrap()
+    };
+    let before = lab.rows("select max(snapshot_id) from ducklake_snapshot");
+    let nulls = |at: &str| {
+        let sql = format!("SELECT count(*) AS n FROM daily {at} WHERE customer_id IS NULL");
+        lake(["sql", &lab.catalog(), &sql])[0]["n"].as_i64().unwrap()
+    };
+    let staged = |day: &str| lab.go(RunRequest { mode: Mode::Stage, ..Lab::request(Kind::Backfill, Some((day, day))) }).manifest.unwrap().run;
+    lab.land("blank.jsonl", order("blank", "2026-05-01T11:00:00Z", " ", "100") + &order("blank2", "2026-05-02T11:00:00Z", " ", "100"));
+    let (third, other) = (staged(DAYS[0]), staged(DAYS[1]));
+    assert_eq!((column().len(), nulls("")), (2, 0), "a staged run changes no column");
+    let (transform, start) = (TransformRef::parse("clean-orders@1.0.0").unwrap(), DAYS[0].to_owned());
+    let diff = DiffRequest { dataset: "daily".into(), transform, start, end: None, grant_payload: None, params: Vec::new(), rows: 1 };
+    let notes = lab.open().diff_versions(&diff, &()).unwrap().notes;
+    assert_eq!(notes, ["may be null now: customer_id; the first null that is published makes the column nullable"]);
+    let published = lab.open().publish(third).unwrap().published_snapshot.unwrap();
+    assert_eq!(column()[1..], [(0, published.0), (1, 0)]);
+    assert_eq!((nulls(""), nulls(&format!("AT (VERSION => {})", before[0]))), (1, 0));
+    assert_eq!(lab.rows("select event_id from daily where customer_id is null"), ["blank"]);
+    assert_eq!(lake(["sql", &lab.catalog(), "SELECT count(*) AS n FROM daily WHERE customer_id IS NOT NULL"])[0]["n"], 5);
+    // What was staged of another day is computed again; the next null changes nothing, nor does a version without one.
+    let e = lab.open().publish(other).unwrap_err();
+    assert!(e.kind() == ErrorKind::Conflict && e.to_string().ends_with("its columns were altered"), "{}", chain(&e));
+    lab.go(RunRequest { mode: Mode::Merge, ..Lab::request(Kind::Backfill, Some((DAYS[1], DAYS[1]))) });
+    assert_eq!((column().len(), nulls("")), (3, 2));
+    let undone = roll_back(&lab, third, &[]).manifest.run;
+    assert_eq!((column().len(), nulls("")), (3, 1));
+    roll_back(&lab, undone, &[]);
+    assert_eq!((column().len(), nulls("")), (3, 2));
+    for run in [second.run, third] {
+        assert!(lab.replay(run).unwrap().partitions.iter().all(|p| p.equal()));
+    }
+    assert!(lab.open().doctor(false).unwrap().healthy());
 }
 
 /// restitch finds columns of files by name: after a renaming it refuses to read, and to undo, instead of reading nulls. The first name brings all of it back.

@@ -555,6 +555,21 @@ impl<'c> Commit<'c> {
         Ok(())
     }
 
+    /// Lets the column `id` of `table` be null from this snapshot on; at older ones it is what it was.
+    ///
+    /// # Errors
+    /// The catalog cannot be written.
+    pub fn allow_nulls(&mut self, table: &Table, id: i64) -> Result<(), CatalogError> {
+        let of = params![table.id, id, self.snapshot.0];
+        self.tx.execute("UPDATE ducklake_column SET end_snapshot = ?3 WHERE table_id = ?1 AND column_id = ?2 AND end_snapshot IS NULL", of)?;
+        let sql = "INSERT INTO ducklake_column SELECT column_id, ?3, NULL, table_id, column_order, column_name, column_type, initial_default, default_value, 1, parent_column, default_value_type, default_value_dialect
+                   FROM ducklake_column WHERE table_id = ?1 AND column_id = ?2 AND end_snapshot = ?3";
+        self.tx.execute(sql, of)?;
+        self.new_schema_version(table.id)?;
+        self.changed(format!("altered_table:{}", table.id));
+        Ok(())
+    }
+
     /// Ends the live files `ids` of `table` at this snapshot.
     ///
     /// # Errors

@@ -436,7 +436,7 @@ fn descriptor(json: &str) -> Result<Descriptor, Error> {
     serde_json::from_str(json).map_err(|e| CatalogError::Value { what: "a descriptor", value: e.to_string() }.into())
 }
 
-/// What is new, gone, or of another type: the last keeps a version from being published.
+/// What is new, gone, nullable now, or of another type: the last keeps a version from being published.
 fn column_notes(before: &[Field], now: &[Field]) -> Vec<String> {
     let mut notes = Vec::new();
     let names = |list: Vec<&Field>| list.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
@@ -448,6 +448,10 @@ fn column_notes(before: &[Field], now: &[Field]) -> Vec<String> {
     }
     if !gone.is_empty() {
         notes.push(format!("not given any more: {}", names(gone)));
+    }
+    let may: Vec<&Field> = now.iter().filter(|f| f.nullable && before.iter().any(|b| b.name == f.name && !b.nullable)).collect();
+    if !may.is_empty() {
+        notes.push(format!("may be null now: {}; the first null that is published makes the column nullable", names(may)));
     }
     for f in now {
         if let Some(was) = before.iter().find(|b| b.name == f.name && b.data_type != f.data_type) {

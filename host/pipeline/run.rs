@@ -600,7 +600,8 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
             Some(c) if c.field.data_type != field.data_type => {
                 return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found: c.field.data_type.to_string() });
             }
-            Some(c) => columns.push(c.clone()),
+            // Its first null makes it nullable, in the swap.
+            Some(c) => columns.push(TableColumn { id: c.id, field: Field { nullable: c.field.nullable || field.nullable, ..c.field.clone() } }),
             None if view.had_column(&table, &field.name)? => {
                 let found = "gone (another tool dropped or renamed it)".into();
                 return Err(Error::Evolution { dataset: name.into(), field: field.clone(), found });
