@@ -94,6 +94,27 @@ fn a_run_is_compared_with_what_stood_before_it_and_a_rollback_made_nothing() {
     assert!(e.hint().unwrap().contains("names the run that it replayed"), "{e}");
 }
 
+/// A version that leaves out columns that cannot be null is refused before it is computed, in words that are so, and `diff` says it first.
+#[test]
+fn a_version_without_a_column_that_allows_no_null_is_told_so() {
+    let toml = ORDERS.replace("customer-totals@1.0.0", "clean-orders@1.0.0").replace("key = [\"customer_id\"]", "key = [\"event_id\"]");
+    let lab = lab(&(toml.split("checks = [").next().unwrap().to_owned() + "checks = []\n"));
+    lab.open().add_transform(&component("clean-orders-1.0.0.wasm")).unwrap();
+    lab.open().add_transform(&component("misbehave-batches-1.0.0.wasm")).unwrap();
+    lab.run();
+    let notes = lab.open().diff_versions(&request("misbehave-batches@1.0.0"), &()).unwrap().notes;
+    let expected = [
+        "new: batch; rows that are there already read null",
+        "not given any more: customer_id, note",
+        "not given any more: event_time, amount, where the table allows no null: such a version cannot be published into this table",
+    ];
+    assert_eq!(notes, expected);
+    let transform = Some(reference("misbehave-batches@1.0.0"));
+    let e = lab.try_go(RunRequest { transform, ..Lab::request(Kind::Backfill, Some(("2026-05-01", "2026-05-01"))) }).unwrap_err();
+    assert_eq!(e.to_string(), "column event_time of daily allows no null in the published table, and the transform does not give it");
+    assert!(e.kind() == ErrorKind::Usage && e.hint().unwrap().starts_with("let the new version give it"), "{e}");
+}
+
 #[test]
 fn lookups_are_pinned_like_the_main_input() {
     let lab = Lab::new(&enriched());

@@ -436,18 +436,24 @@ fn descriptor(json: &str) -> Result<Descriptor, Error> {
     serde_json::from_str(json).map_err(|e| CatalogError::Value { what: "a descriptor", value: e.to_string() }.into())
 }
 
-/// What is new, gone, nullable now, or of another type: the last keeps a version from being published.
+/// What is new, gone, nullable now, or of another type. The last keeps a version from being published; so does a column that is gone and cannot be null.
 fn column_notes(before: &[Field], now: &[Field]) -> Vec<String> {
     let mut notes = Vec::new();
     let names = |list: Vec<&Field>| list.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ");
     let lacks = |of: &[Field], f: &&Field| !of.iter().any(|o| o.name == f.name);
-    let (new, gone): (Vec<&Field>, Vec<&Field>) =
-        (now.iter().filter(|f| lacks(before, f)).collect(), before.iter().filter(|f| lacks(now, f)).collect());
+    let new: Vec<&Field> = now.iter().filter(|f| lacks(before, f)).collect();
+    let (gone, needed): (Vec<&Field>, Vec<&Field>) = before.iter().filter(|f| lacks(now, f)).partition(|f| f.nullable);
     if !new.is_empty() {
         notes.push(format!("new: {}; rows that are there already read null", names(new)));
     }
     if !gone.is_empty() {
         notes.push(format!("not given any more: {}", names(gone)));
+    }
+    if !needed.is_empty() {
+        notes.push(format!(
+            "not given any more: {}, where the table allows no null: such a version cannot be published into this table",
+            names(needed)
+        ));
     }
     let may: Vec<&Field> = now.iter().filter(|f| f.nullable && before.iter().any(|b| b.name == f.name && !b.nullable)).collect();
     if !may.is_empty() {

@@ -129,6 +129,9 @@ pub enum Error {
     /// The published table has other columns than the transform gives.
     #[error("column {} of {dataset} is {found} in the published table, but the transform gives {}", field.name, field.data_type)]
     Evolution { dataset: String, field: Field, found: String },
+    /// The transform lacks a column of the published table that cannot be null.
+    #[error("column {column} of {dataset} allows no null in the published table, and the transform does not give it")]
+    NotGiven { dataset: String, column: String },
     /// The dataset is cut in another way than it was published.
     #[error("dataset {dataset} is published {published}, but declared {declared}")]
     Recut { dataset: String, published: String, declared: String },
@@ -240,6 +243,7 @@ impl Error {
             Error::Rebound { .. }
             | Error::Recut { .. }
             | Error::Evolution { .. }
+            | Error::NotGiven { .. }
             | Error::NoInput { .. }
             | Error::NoUpstream { .. }
             | Error::NotReplayable { .. } => ErrorKind::Usage,
@@ -418,6 +422,9 @@ impl Error {
                 text("give it its first name back with the tool that renamed it (ALTER TABLE … RENAME COLUMN …), or read the table with that tool")
             }
             Error::Evolution { .. } => text("a published column keeps its type; let the new version of the transform give it another name"),
+            Error::NotGiven { .. } => {
+                text("let the new version give it; one that gives null in it makes the column nullable, and those after it may leave the column out")
+            }
             Error::Approval { dataset, partitions } => {
                 let first = partitions.first()?;
                 Some(format!("naming a partition is the word it waits for: `restitch backfill {dataset} --start {first} --end {first} --reason …`"))

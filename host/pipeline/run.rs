@@ -614,7 +614,7 @@ fn target(view: &View, name: &str, output: &[Field], base: SnapshotId) -> Result
         }
     }
     if let Some(gone) = table.columns.iter().find(|c| !c.field.nullable && !output.iter().any(|f| f.name == c.field.name)) {
-        return Err(Error::Evolution { dataset: name.into(), field: gone.field.clone(), found: "not null".into() });
+        return Err(Error::NotGiven { dataset: name.into(), column: gone.field.name.clone() });
     }
     Ok((Table { columns, ..table.clone() }, Some(table)))
 }
