@@ -234,6 +234,7 @@ fn plans() {
         files: vec![],
         reparsed: vec![],
         dropped: vec![],
+        by_row_time: false,
         downstream: false,
         upstream: vec![],
         unready: vec![],

@@ -266,6 +266,8 @@ struct Wanting {
     name: String,
     calendar: Calendar,
     declared: bool,
+    /// What happened before it needs approval; of a dataset of several sources by what they are together.
+    approval: EventTime,
     /// Newest ingest of any of its sources that the partition has to be built for: with records of it, or with records that left it.
     newest: HashMap<EventTime, SnapshotId>,
     /// The version of the warehouse that the published rows were computed from.
@@ -273,6 +275,11 @@ struct Wanting {
 }
 
 impl Wanting {
+    /// Returns the first instant of the oldest partition that is not final: a part of its records alone makes no partition.
+    fn unsettled_from(&self) -> EventTime {
+        self.calendar.at(self.approval).start()
+    }
+
     /// Returns why records of this quarter of an hour are still wanted, if they are.
     fn wants(&self, slot: EventTime) -> Option<String> {
         for instant in [slot, EventTime(slot.0 + crate::catalog::SLOT_US - 1)] {
@@ -302,15 +309,12 @@ fn old_raw(
     let (Some(raw_keep), Some(mark), Some(table)) = (source.raw_keep, view.watermark(&source.name)?, view.table(&source.table(), at)?) else {
         return Ok(());
     };
-    // What repair may still be asked for stays in any case.
-    let mut cutoff = raw_keep.before(mark.value.0, source.time_zone).min(mark.cutoffs.approval);
-    for dataset in project.datasets_of(&source.name).filter(|d| d.inputs.len() > 1) {
-        // Another source may be behind, and the dataset is as far as that one.
-        cutoff = cutoff.min(view.joint(&dataset.name)?.map_or(EventTime(i64::MIN), |s| s.cutoffs.approval));
-    }
+    let wanting = wanting(view, at, project, source, mark.cutoffs.approval)?;
+    // What repair may still be asked for stays in any case, and all of a partition that is not final: it takes no further record without it.
+    let own = raw_keep.before(mark.value.0, source.time_zone).min(mark.cutoffs.approval);
+    let cutoff = wanting.iter().map(Wanting::unsettled_from).fold(own, EventTime::min);
     let reason = format!("raw_keep = {raw_keep}");
     let slots = view.slots(std::slice::from_ref(&source.name), at)?;
-    let wanting = wanting(view, at, project, source)?;
     let mut kept: BTreeMap<String, u64> = BTreeMap::new();
     let (mut left, mut live_gone) = (Vec::new(), false);
     for file in view.raw_files(&table, at)? {
@@ -393,7 +397,7 @@ fn needs(holders: &[Holder], source: &Source, file: &RawFile, (first, last): (Ev
     readers.find(reads).map(|h| format!("{} reads it ({})", h.manifest.run, h.manifest.status.name()))
 }
 
-fn wanting(view: &View, at: SnapshotId, project: &Project, source: &Source) -> Result<Vec<Wanting>, CatalogError> {
+fn wanting(view: &View, at: SnapshotId, project: &Project, source: &Source, approval: EventTime) -> Result<Vec<Wanting>, CatalogError> {
     let mut datasets: Vec<(String, Vec<String>, Calendar, bool)> =
         project.datasets_of(&source.name).map(|d| (d.name.clone(), d.inputs.clone(), d.calendar(), true)).collect();
     for row in view.datasets(&source.name)? {
@@ -419,7 +423,13 @@ fn wanting(view: &View, at: SnapshotId, project: &Project, source: &Source) -> R
                 *entry = slot.snapshot.max(*entry);
             }
         }
-        wanting.push(Wanting { name, calendar, declared, newest, read });
+        let approval = match declared && sources.len() > 1 {
+            // Another source may be behind, and the dataset is as far as that one.
+            true => view.joint(&name)?.map_or(EventTime(i64::MIN), |s| s.cutoffs.approval),
+            // One that is not declared is computed no more: nothing moves what its sources are together.
+            false => approval,
+        };
+        wanting.push(Wanting { name, calendar, declared, approval, newest, read });
     }
     Ok(wanting)
 }

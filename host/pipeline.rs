@@ -49,7 +49,7 @@ use crate::{
     ingest::{self, Ingested},
     manifest::{Discarded, Kind, Manifest, WriteMode},
     moves,
-    plan::{Facts, Plan, Request, Staleness, Unready, plan, stale},
+    plan::{Facts, Plan, RAW_GONE, Request, Staleness, Unready, plan, stale},
     publish,
     query::{FileTable, QueryError, Rows, Session, StateValue},
     recover,
@@ -117,6 +117,8 @@ pub struct PartitionState {
     pub stale: Vec<Staleness>,
     /// How many records it was computed without, because the transform fails on them.
     pub quarantined: u64,
+    /// Whether records wait that it cannot take in any more, because raw of it is gone.
+    pub raw_gone: bool,
 }
 
 /// What `status` says of a dataset.
@@ -140,6 +142,8 @@ pub struct DatasetStatus {
     pub waiting: Vec<QueueRow>,
     /// Partitions that have records on time and were not built, or not since.
     pub buildable: u64,
+    /// What a run would leave as it stands, in words.
+    pub gaps: Vec<String>,
 }
 
 /// What `status` says of a source.
@@ -590,7 +594,7 @@ impl Workshop {
                     bytes_max: None,
                 },
             )?;
-            let mut status = dataset_status(&d, facts, built.partition_count(), registered.is_ok());
+            let mut status = dataset_status(&d, facts, built, registered.is_ok());
             let counts = self.catalog.read(|v| v.quarantine_counts(&d.name))?;
             status.partitions.iter_mut().for_each(|p| p.quarantined = counts.get(&p.published.partition).copied().unwrap_or(0));
             datasets.push(status);
@@ -717,7 +721,7 @@ fn shown(v: &View, run: RunId) -> Result<ShownRun, Error> {
     Ok(ShownRun { row, raw_gone })
 }
 
-fn dataset_status(d: &Dataset, facts: Facts, buildable: u64, registered: bool) -> DatasetStatus {
+fn dataset_status(d: &Dataset, facts: Facts, built: Plan, registered: bool) -> DatasetStatus {
     let state = |p: &PublishedRow| match facts.stand.map(|s| s.cutoffs) {
         Some(c) if p.window.end() <= c.approval => "final",
         Some(c) if p.window.end() <= c.late => "closed",
@@ -727,17 +731,19 @@ fn dataset_status(d: &Dataset, facts: Facts, buildable: u64, registered: bool) -
     let waits = |q: &&QueueRow| q.waits(read.get(&q.window.start()).copied());
     let waiting: Vec<QueueRow> = facts.queue.iter().filter(waits).cloned().collect();
     let dirty: HashSet<EventTime> = waiting.iter().map(|q| q.window.start()).collect();
+    let gone: HashSet<EventTime> = built.waiting.iter().filter(|w| w.tier == RAW_GONE).map(|w| w.window.start()).collect();
     // A transform that is not registered makes nothing stale yet.
     let mut stale = stale(&facts).into_iter().collect::<HashMap<_, _>>();
     stale.values_mut().for_each(|why| why.retain(|w| registered || *w != Staleness::Transform));
     let partition = |p: PublishedRow| {
         let start = p.window.start();
         let (state, stale) = (state(&p), stale.remove(&start).unwrap_or_default());
-        PartitionState { published: p, state, dirty: dirty.contains(&start), stale, quarantined: 0 }
+        PartitionState { published: p, state, dirty: dirty.contains(&start), stale, quarantined: 0, raw_gone: gone.contains(&start) }
     };
     let partitions = facts.published.into_iter().map(partition).collect();
     let Facts { inputs, stand, downstream, unready, .. } = facts;
-    DatasetStatus { name: d.name.clone(), inputs, downstream, unready, stand, transform: d.transform.clone(), partitions, waiting, buildable }
+    let (buildable, gaps) = (built.partition_count(), built.gaps);
+    DatasetStatus { name: d.name.clone(), inputs, downstream, unready, stand, transform: d.transform.clone(), partitions, waiting, buildable, gaps }
 }
 
 fn state_value(value: crate::catalog::SqlValue) -> StateValue {

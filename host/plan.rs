@@ -44,6 +44,8 @@ pub struct Facts {
     pub reparsed: Vec<(Window, SnapshotId)>,
     /// Event times of which raw records were removed by retention, in order of time.
     pub dropped: Vec<Dropped>,
+    /// Whether it says which column has a row's time: a delete-insert of a part of a partition needs that.
+    pub by_row_time: bool,
     /// Whether datasets are its input, and not sources.
     pub downstream: bool,
     /// The partitions of the datasets that are its input, with all that was published of them.
@@ -127,14 +129,17 @@ pub struct PlannedRange {
     pub records: i64,
 }
 
-/// A partition that late records wait for and that this request leaves alone.
+/// What keeps records waiting that no run can take in any more.
+pub const RAW_GONE: &str = "raw is gone";
+
+/// A partition that records wait for and that this request leaves alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Waiting {
     /// Its name.
     pub partition: String,
     /// Its window.
     pub window: Window,
-    /// repair or approval.
+    /// repair or approval, which late records need; frozen; or raw is gone, where new records wait like late ones.
     pub tier: String,
     /// How many records wait.
     pub records: i64,
@@ -277,6 +282,8 @@ struct Known {
     records: i64,
     /// Newest ingest with records that were on time.
     on_time: Option<SnapshotId>,
+    /// Records that were on time and came after what it was computed from.
+    fresh: i64,
     waiting: i64,
     approval: bool,
     /// Whether it is stale.
@@ -357,8 +364,15 @@ fn known_partitions(facts: &Facts) -> KnownMap {
         *queued.entry((row.window.start(), row.snapshot)).or_default() += row.records;
     }
     // An ingest brought records on time for a partition if it brought more than it queued.
-    let on_time = |start: EventTime, arrived: &BTreeMap<SnapshotId, i64>| {
-        arrived.iter().rev().find(|(at, records)| **records > queued.get(&(start, **at)).copied().unwrap_or(0)).map(|a| *a.0)
+    let settle = |start: EventTime, arrived: &BTreeMap<SnapshotId, i64>, known: &mut KnownMap| {
+        let (read, entry) = (facts.published_at(start).map(|p| p.input_snapshot), known.entry(start).or_default());
+        for (at, records) in arrived {
+            let more = records - queued.get(&(start, *at)).copied().unwrap_or(0);
+            if more > 0 {
+                entry.on_time = entry.on_time.max(Some(*at));
+                entry.fresh += if read.is_none_or(|read| *at > read) { more } else { 0 };
+            }
+        }
     };
     let mut current: Option<Window> = None;
     let mut arrived: BTreeMap<SnapshotId, i64> = BTreeMap::new();
@@ -369,9 +383,8 @@ fn known_partitions(facts: &Facts) -> KnownMap {
         let window = match current {
             Some(w) if w.contains(slot.start) => w,
             _ => {
-                if let Some(done) = current.map(|w| w.start()) {
-                    let entry = known.entry(done).or_default();
-                    entry.on_time = entry.on_time.max(on_time(done, &arrived));
+                if let Some(done) = current {
+                    settle(done.start(), &arrived, &mut known);
                 }
                 arrived.clear();
                 facts.calendar.at(slot.start)
@@ -387,9 +400,8 @@ fn known_partitions(facts: &Facts) -> KnownMap {
             next.on_time = next.on_time.max((slot.records > slot.late + slot.future).then_some(slot.snapshot));
         }
     }
-    if let Some(done) = current.map(|w| w.start()) {
-        let entry = known.entry(done).or_default();
-        entry.on_time = entry.on_time.max(on_time(done, &arrived));
+    if let Some(done) = current {
+        settle(done.start(), &arrived, &mut known);
     }
     for (start, rows) in stale::upstream_rows(facts) {
         if rows.is_some() || facts.published_at(start).is_some() {
@@ -401,7 +413,10 @@ fn known_partitions(facts: &Facts) -> KnownMap {
             let entry = known.entry(row.window.start()).or_default();
             match row.tier.as_str() {
                 // A key went elsewhere from a partition that was open: normal runs build it again.
-                OPEN => entry.on_time = entry.on_time.max(Some(row.snapshot)),
+                OPEN => {
+                    entry.on_time = entry.on_time.max(Some(row.snapshot));
+                    entry.fresh += row.records;
+                }
                 tier => {
                     entry.waiting += row.records;
                     entry.approval |= tier == Tier::Approval.name();
@@ -444,24 +459,24 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
         }
         // A window that was named is refused; elsewhere such a partition is left as it stands.
         let gone = request.kind != Kind::Backfill && cuts(&facts.dropped, slice).is_some();
-        if gone && reason.is_some() && ((chosen && wanted) || now.waiting > 0) {
+        // No run will ever take such records in: they wait like late ones.
+        let fresh = gone && before.is_some_and(|p| now.on_time.is_some_and(|s| s > p.input_snapshot));
+        if gone && reason.is_some() && ((chosen && wanted) || fresh || now.waiting > 0) {
             left_out.push(slice);
         }
         let frozen = request.frozen_before.is_some_and(|before| slice.start() < before);
         // Where several reasons hold, the one that was asked for is the one to show.
         match reason.filter(|_| chosen && wanted && !gone && !frozen).map(|r| request.only.unwrap_or(r)) {
             Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
-            None if now.waiting > 0 => {
-                let tier = if gone {
-                    "raw is gone"
-                } else if frozen {
-                    "frozen"
-                } else if now.approval {
-                    "approval"
-                } else {
-                    "repair"
+            None if fresh || now.waiting > 0 => {
+                let tier = match (gone, frozen, now.approval) {
+                    (true, ..) => RAW_GONE,
+                    (_, true, _) => "frozen",
+                    (.., true) => "approval",
+                    _ => "repair",
                 };
-                plan.waiting.push(Waiting { partition: facts.calendar.name(&slice), window: slice, tier: tier.into(), records: now.waiting });
+                let records = now.waiting + if fresh { now.fresh } else { 0 };
+                plan.waiting.push(Waiting { partition: facts.calendar.name(&slice), window: slice, tier: tier.into(), records });
             }
             None if frozen && chosen && wanted && reason.is_some() => left_frozen.push(slice),
             None => plan.up_to_date += before.is_some() as u64,
@@ -474,12 +489,18 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
             decide(facts.calendar.at(start));
         }
     }
+    say_left(facts, &left_frozen, &left_out, plan);
+}
+
+/// Says what is left as it stands, and why.
+fn say_left(facts: &Facts, left_frozen: &[Window], left_out: &[Window], plan: &mut Plan) {
     if let (Some(first), Some(last)) = (left_frozen.first(), left_frozen.last()) {
         plan.gaps.push(format!("{} left as it stands: frozen (frozen_before)", named(facts, left_frozen.len() as u64, *first, *last)));
     }
     if let (Some(first), Some(drop)) = (left_out.first(), left_out.iter().find_map(|w| cuts(&facts.dropped, *w))) {
         let names = named(facts, left_out.len() as u64, *first, left_out[left_out.len() - 1]);
-        plan.gaps.push(format!("{names} left as it stands: {drop}"));
+        let rest = if facts.by_row_time { "; a backfill with --mode delete-insert still takes in what lies outside of that" } else { "" };
+        plan.gaps.push(format!("{names} left as it stands: {drop}{rest}"));
     }
 }
 
@@ -639,6 +660,7 @@ mod tests {
             files: vec![],
             reparsed: vec![],
             dropped: vec![],
+            by_row_time: false,
             downstream: false,
             upstream: vec![],
             unready: vec![],

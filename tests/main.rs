@@ -28,6 +28,7 @@ mod native;
 mod order;
 mod publication_cases;
 mod quarantine;
+mod raw_gone;
 mod reparse;
 mod retention;
 mod rivals;

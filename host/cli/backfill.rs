@@ -291,6 +291,7 @@ pub(super) fn result_text(m: &Manifest) -> String {
         (Status::Rejected, _) => format!("\nRejected {run}: nothing was published.\n"),
         _ => String::new(),
     };
+    m.gaps.iter().for_each(|g| text += &format!("\nNote: {g}\n"));
     text
 }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     manifest::{Kind, Mode, WriteMode},
     pipeline::Error,
-    plan::Plan,
+    plan::{Plan, RAW_GONE},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -119,11 +119,12 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         text += &format!("{} up to date.\n", count(plan.up_to_date, "partition"));
     }
     if !plan.waiting.is_empty() {
-        text += "\nLeft alone, with late records waiting:\n";
+        let late = if plan.waiting.iter().any(|w| w.tier == RAW_GONE) { "" } else { "late " };
+        text += &format!("\nLeft alone, with {late}records waiting:\n");
         let mut table = Table::new(&["partition", "tier", ">records", "what it needs"]);
         for w in &plan.waiting {
             let need = match w.tier.as_str() {
-                "raw is gone" | "frozen" => String::new(),
+                RAW_GONE | "frozen" => String::new(),
                 "approval" => format!("restitch backfill {dataset} --start {0} --end {0}", w.partition),
                 _ => format!("restitch repair {dataset}"),
             };

@@ -104,7 +104,7 @@ fn dataset_text(d: &DatasetStatus) -> String {
     let mut table = Table::new(&["partition", "state", ">rows", "run", "checksum", ""]);
     let skip = d.partitions.len().saturating_sub(SHOWN);
     for p in &d.partitions[skip..] {
-        let marks = [p.dirty.then(|| "late records wait".to_owned()), stale(p).map(|s| format!("stale: {s}")), quarantined(p)];
+        let marks = [waits(p).map(str::to_owned), stale(p).map(|s| format!("stale: {s}")), quarantined(p)];
         let mark = marks.into_iter().flatten().collect::<Vec<_>>().join("; ");
         table.row([
             p.published.partition.clone(),
@@ -127,7 +127,18 @@ fn dataset_text(d: &DatasetStatus) -> String {
     if !d.waiting.is_empty() {
         text += &format!("\nLate records wait:\n{}", queue(&d.waiting).text());
     }
+    d.gaps.iter().for_each(|g| text += &format!("\nNote: {g}\n"));
     text
+}
+
+/// Returns which records wait for the partition, if there are any.
+fn waits(p: &PartitionState) -> Option<&'static str> {
+    match (p.dirty, p.raw_gone) {
+        (true, true) => Some("late records wait, raw is gone"),
+        (true, false) => Some("late records wait"),
+        (false, true) => Some("new records wait, raw is gone"),
+        (false, false) => None,
+    }
 }
 
 /// Returns why the partition is stale, if it is.
@@ -189,14 +200,14 @@ fn source_json(s: &SourceStatus) -> Value {
 
 fn dataset_json(d: &DatasetStatus) -> Value {
     let partition = |p: &PartitionState| {
-        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": stale(p), "quarantined": p.quarantined, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
+        json!({ "partition": p.published.partition, "state": p.state, "dirty": p.dirty, "stale": stale(p), "quarantined": p.quarantined, "raw_gone": p.raw_gone, "rows": p.published.rows, "run": p.published.run, "checksum": p.published.checksum,
             "transform_digest": p.published.transform_digest, "input_snapshot": p.published.input_snapshot, "published_snapshot": p.published.published_snapshot })
     };
     let kind = if d.downstream { "dataset" } else { "source" };
     let input = |i: &InputState| json!({ kind: i.source, "watermark": i.stands.map(|s| event_json(s.watermark.0)), "set_aside": aside(i) });
     json!({ "name": d.name, "inputs": d.inputs.iter().map(input).collect::<Vec<_>>(), "watermark": d.stand.map(|s| event_json(s.watermark.0)), "transform": d.transform.to_string(), "buildable": d.buildable,
         "unready": d.unready.iter().map(|u| json!({ "dataset": u.dataset, "partition": u.partition, "what": u.what })).collect::<Vec<_>>(),
-        "partitions": d.partitions.iter().map(partition).collect::<Vec<_>>(), "waiting": queue_json(&d.waiting) })
+        "partitions": d.partitions.iter().map(partition).collect::<Vec<_>>(), "waiting": queue_json(&d.waiting), "gaps": d.gaps })
 }
 
 /// Carries out `query`.

@@ -137,6 +137,7 @@ impl Workshop {
                 None => rows(&v, dataset, input_snapshot, extent)?,
             };
             let facts = Facts {
+                by_row_time: dataset.time_column.is_some(),
                 downstream: false,
                 upstream: Vec::new(),
                 unready: Vec::new(),
