@@ -405,6 +405,58 @@ fn a_run_with_nothing_to_do_says_what_is_final() {
     assert_eq!(states(), ["final", "open"]);
 }
 
+/// What the catalog holds beside the rows of runs, as SQL.
+fn catalog_without_runs(lab: &Lab) -> Vec<String> {
+    let script = "import sqlite3, sys; print('\\n'.join(sqlite3.connect(sys.argv[1]).iterdump()))";
+    let out = std::process::Command::new("python3").args(["-c", script, &lab.catalog()]).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let own = ["restitch_run", "restitch_run_partition", "restitch_run_file", "restitch_check", "sqlite_sequence"];
+    let of_run = |line: &&str| own.iter().any(|table| line.starts_with(&format!("INSERT INTO \"{table}\" ")));
+    String::from_utf8(out.stdout).unwrap().lines().filter(|l| !of_run(l)).map(str::to_owned).collect()
+}
+
+/// A question of tomorrow leaves nothing behind: what is on time today is decided today.
+#[test]
+fn what_only_looks_or_computes_keeps_nothing_but_its_own_run() {
+    let policy = "watermark_delay = \"0s\"\nallowed_lateness = \"1h\"\nrepair_window = \"12h\"\nidle_after = \"6h\"";
+    let mut lab = Lab { now: "2026-05-04T11:00:00Z", ..Lab::new(&feeds(&["east", "west"], policy, "partition = \"day\"")) };
+    let line = |id: &str, ts: &str| format!("{{\"id\":\"{id}\",\"ts\":\"{ts}\",\"v\":1}}\n");
+    lab.try_land("west", "w1.jsonl", line("w1", "2026-05-01T10:00:00Z")).unwrap();
+    lab.try_land("east", "e1.jsonl", line("e1", "2026-05-04T10:00:00Z")).unwrap();
+    lab.run();
+    let before = catalog_without_runs(&lab);
+    assert!(before.iter().any(|l| l.contains("restitch_joint_watermark\" VALUES('daily'")), "{before:?}");
+    let window = "--start 2026-05-01 --end 2026-05-01";
+    for words in [
+        "status",
+        "plan daily",
+        "run daily --dry-run",
+        "repair daily --dry-run",
+        &format!("backfill daily {window} --dry-run"),
+        &format!("backfill daily {window} --dry-run --mode merge"),
+        &format!("plan backfill daily {window} --dry-run -o plan.json"),
+        "apply plan.json",
+        &format!("diff daily --transform customer-totals@1.0.0 {window}"),
+        "diff r1",
+        &format!("transform prove customer-totals@1.0.0 daily {window}"),
+        "verify r1",
+        "replay r1",
+        "why daily 2026-05-01",
+        "conflicts daily 2026-05-01",
+        "gc --dry-run",
+        "doctor",
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+        command.current_dir(lab.folder.path()).args(["--now", "2026-05-05T11:00:00Z"]).args(words.split(' '));
+        let out = command.output().unwrap();
+        assert!(out.status.success(), "{words}: {}", String::from_utf8_lossy(&out.stderr));
+        assert_eq!(catalog_without_runs(&lab), before, "{words}");
+    }
+    lab.now = "2026-05-04T12:00:00Z";
+    let landed = lab.try_land("west", "w2.jsonl", line("w2", "2026-05-02T10:00:00Z")).unwrap();
+    assert_eq!((landed.files[0].counts.on_time, landed.queued.len()), (1, 0), "west is not idle yet");
+}
+
 /// Equal to the cutoff is on time; a heartbeat counts as a sign of life.
 #[test]
 fn a_watermark_by_hand_closes_and_wakes() {

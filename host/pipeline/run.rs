@@ -122,7 +122,7 @@ impl Workshop {
             if bound.kind == Kind::Repair && !waiting.is_empty() {
                 return Err(Error::Approval { dataset: bound.recipe.dataset.clone(), partitions: waiting });
             }
-            self.judge_sources(&bound.recipe.dataset)?;
+            self.judge_sources(bound)?;
             return Ok(RunResult { plan, manifest: None });
         }
         let began = Instant::now();
@@ -135,7 +135,7 @@ impl Workshop {
         if !changes.is_empty() {
             return Err(Error::Moved { dataset: dataset.name, changes });
         }
-        self.judge_sources(&dataset.name)?;
+        self.judge_sources(bound)?;
         let (transform, compile_ms) = self.load_timed(bound.recipe.transform_digest, &bound.recipe.limits)?;
         grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
@@ -182,10 +182,10 @@ impl Workshop {
     }
 
     /// Writes down how far the sources of a dataset are complete together: views and retention go by what was found last, also by a run that has
-    /// nothing to do.
-    fn judge_sources(&mut self, dataset: &str) -> Result<(), Error> {
-        let dataset = self.project.dataset(dataset)?;
-        if dataset.inputs.len() < 2 {
+    /// nothing to do. A dry run keeps nothing, not even that: it may be asked of another day.
+    fn judge_sources(&mut self, bound: &BoundPlan) -> Result<(), Error> {
+        let dataset = self.project.dataset(&bound.recipe.dataset)?;
+        if dataset.inputs.len() < 2 || bound.mode == Mode::DryRun {
             return Ok(());
         }
         let sources = dataset.inputs.iter().map(|i| self.project.source(i)).collect::<Result<Vec<_>, _>>()?;
