@@ -1,9 +1,10 @@
 //! Records that a transform fails on: found, left out, kept with the reason, counted, and left out again by a replay.
 //! Never waits for a limit on time but where that is what is tested: instructions are counted instead.
 
-use crate::support::{Lab, chain, component};
+use crate::support::{Lab, chain, component, order};
 use restitch::{
     config::TransformRef,
+    id::RunId,
     manifest::{Kind, Manifest, Mode},
     pipeline::{Candidate, Error, ErrorKind, RunRequest, TrialRequest},
 };
@@ -287,4 +288,53 @@ fn what_a_filtered_merge_did_not_read_stays_in_quarantine() {
     // One that reads everything says anew what is left out.
     lab.go(backfill(Mode::Merge));
     assert_eq!(left(), ["r3 1-20", "r3 1-7"]);
+}
+
+/// `clean-orders` fails on a blank id, and its rows have a time.
+fn lab_of_orders() -> Lab {
+    let columns = "customer_id = { type = \"string\" }\namount = { type = \"decimal(18,2)\" }";
+    let toml = ROWS
+        .replace("event_time = \"ts\"\nrecord_id = \"id\"", "event_time = \"event_time\"")
+        .replace("\nid = {", "\nevent_id = {")
+        .replace("\nts = {", "\nevent_time = {")
+        .replace("do = { type = \"string\" }\nv  = { type = \"int64\" }", columns)
+        .replace("misbehave-rows@1.0.0\"", "clean-orders@1.0.0\"\ntime_column = \"event_time\"");
+    let toml: String = toml.lines().filter(|l| !l.starts_with("checks") && !l.starts_with("dedup")).map(|l| format!("{l}\n")).collect();
+    let lab = Lab::new(&toml);
+    lab.open().add_transform(&component("clean-orders-1.0.0.wasm")).unwrap();
+    lab
+}
+
+/// What a run had put its rows among comes back with it, and so does what these were computed without.
+#[test]
+fn a_rollback_to_a_merge_or_a_delete_insert_brings_back_what_lies_below_it() {
+    let (merged, cut) = (lab(), lab_of_orders());
+    merged.land("a.jsonl", records(1, 40, &[(7, "err"), (20, "err")]));
+    merged.run();
+    merged.go(RunRequest { filter: Some("v > 15".into()), ..backfill(Mode::Merge) });
+    let at = |hour: u32, id: &str| order(id, &format!("2026-05-01T{hour:02}:00:00Z"), "A", "1");
+    cut.land("a.jsonl", at(3, " ") + &at(10, "good") + &at(15, "  "));
+    cut.run();
+    let (start, end) = (Some("2026-05-01T10:00:00Z".into()), Some("2026-05-02T00:00:00Z".into()));
+    cut.go(RunRequest { start, end, ..backfill(Mode::DeleteInsert) });
+    for (lab, good) in [(&merged, "v = 2"), (&cut, "event_id = 'good'")] {
+        // In order of time: the first was left out by the run below, the second by the run itself.
+        let check = |want: &[&str]| {
+            assert_eq!(lab.rows("select run from restitch_quarantined order by event_time"), want, "{good}");
+            assert_eq!(lab.open().status(None).unwrap().1[0].partitions[0].quarantined, want.len() as u64, "{good}");
+        };
+        let roll_back = |run: i64, force: bool| drop(lab.open().rollback(RunId(run), force, None).unwrap());
+        check(&["r1", "r2"]);
+        lab.go(RunRequest { filter: Some(good.into()), ..backfill(Mode::Overwrite) });
+        check(&[]);
+        roll_back(3, false);
+        check(&["r1", "r4"]);
+        roll_back(4, false);
+        check(&[]);
+        // A rollback of a rollback of a rollback.
+        roll_back(5, false);
+        check(&["r1", "r6"]);
+        roll_back(2, true);
+        check(&["r7", "r7"]);
+    }
 }

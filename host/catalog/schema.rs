@@ -157,8 +157,8 @@ WITH RECURSIVE behind(dataset, partition, run_id, depth) AS (
   WHERE EXISTS(SELECT 1 FROM restitch_quarantine q WHERE q.dataset = p.dataset AND q.partition = p.partition)
   UNION ALL
   SELECT b.dataset, b.partition, rp.prior_run, b.depth + 1 FROM behind b JOIN restitch_run r ON r.run_id = b.run_id
-  JOIN restitch_run_partition rp ON rp.run_id = b.run_id AND rp.partition = b.partition
-  WHERE rp.prior_run IS NOT NULL AND (json_extract(r.manifest, '$.recipe.write.delete-insert.start_us') IS NOT NULL
+  JOIN restitch_run_partition rp ON rp.run_id = CASE WHEN r.kind = 'rollback' THEN r.undoes ELSE b.run_id END AND rp.partition = b.partition
+  WHERE rp.prior_run IS NOT NULL AND (r.kind = 'rollback' OR json_extract(r.manifest, '$.recipe.write.delete-insert.start_us') IS NOT NULL
     OR (json_extract(r.manifest, '$.recipe.write') = 'merge' AND json_extract(r.manifest, '$.recipe.filter') IS NOT NULL)))
 SELECT DISTINCT q.dataset, q.partition, 'r' || q.run_id AS run, q.source, q.record_id, strftime('%Y-%m-%dT%H:%M:%SZ', q.event_us / 1000000, 'unixepoch') AS event_time,
   q.file, q.file_offset, q.reason, q.snapshot_id, q.seq
