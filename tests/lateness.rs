@@ -214,6 +214,38 @@ fn records_in_conflict_are_listed_side_by_side() {
     assert_eq!(listed(&lab, "2026-05-01"), [&e2, &e3[..]].concat());
 }
 
+/// Who counts is said of every record as the runs have it: first by its id in its source, then by its key among those of all sources in its partition.
+#[test]
+fn what_counts_is_said_as_it_is_published_for_several_sources_too() {
+    let lab = Lab::new(&feeds(&["east", "west"], "repair_window = \"30d\"", "partition = \"day\""));
+    let land = |source: &str, day: u32, hour: u32, v: u32| {
+        let line = format!("{{\"id\":\"o\",\"ts\":\"2026-05-{day:02}T{hour:02}:00:00Z\",\"v\":{v}}}\n");
+        lab.try_land(source, &format!("{v}.jsonl"), line).unwrap();
+    };
+    let check = |partition: &str, want: &[(&str, bool)]| {
+        lab.backfill("2026-05-01", "2026-05-03");
+        let rows = restitch::query::rows_json(&lab.open().conflicts("daily", partition, 100).unwrap());
+        let kept = |r: &serde_json::Value| (r["amount"].as_str().unwrap().to_owned(), r["kept"].as_bool().unwrap());
+        let want: Vec<_> = want.iter().map(|(amount, kept)| (format!("{amount}.00"), *kept)).collect();
+        assert_eq!(rows.as_array().unwrap().iter().map(kept).collect::<Vec<_>>(), want);
+        let counted = lab.rows("select cast(total as varchar) from daily order by 1");
+        assert!(want.iter().filter(|(_, kept)| *kept).all(|(amount, _)| counted.contains(amount)), "{counted:?}");
+        counted
+    };
+    land("west", 2, 10, 1);
+    land("east", 2, 11, 2);
+    land("east", 1, 11, 3);
+    // The one of east went to another day, so that of west counts.
+    assert_eq!(check("2026-05-02", &[("1", true), ("2", false), ("3", true)]), ["1.00", "3.00"]);
+    // There another one of west meets it, and comes later.
+    land("west", 1, 12, 4);
+    assert_eq!(check("2026-05-02", &[("1", false), ("2", false), ("3", false), ("4", true)]), ["4.00"]);
+    assert_eq!(check("2026-05-01", &[("1", false), ("2", false), ("3", false), ("4", true)]), ["4.00"]);
+    // Each on a day of its own.
+    land("west", 3, 12, 5);
+    assert_eq!(check("2026-05-02", &[("1", false), ("2", false), ("3", true), ("4", false), ("5", true)]), ["3.00", "5.00"]);
+}
+
 /// The other rules, and the other ways of coming: in one file, first come, forbidden, under another key.
 #[test]
 fn every_rule_has_its_moves() {

@@ -3,10 +3,13 @@
 
 use super::{Error, Workshop, partition_window};
 use crate::{
+    config::Keep,
     moves,
     query::{Rows, quoted},
     schema::envelope,
+    time::EventTime,
 };
+use arrow::{array::AsArray, datatypes::Int64Type};
 
 impl Workshop {
     /// Returns the records of one partition whose dedup key has records that differ in payload, in order of key and arrival: the key, where
@@ -49,33 +52,89 @@ impl Workshop {
         if raw.is_empty() {
             return Err(Error::NoInput { source_name: dataset.inputs[0].clone() });
         }
-        let key = list(&dedup.key);
-        let order = if dedup.keep == crate::config::Keep::FirstIngested { "ASC" } else { "DESC" };
-        let own: Vec<String> = dedup.key.iter().map(|k| format!("r.{}", quoted(k))).collect();
-        let own = own.join(", ");
+        let asked = Asked::new(&dedup.key, dedup.keep, follows, &raw, &columns, rows_max);
+        // Several feeds may number alike, and records of one id that stand elsewhere meet those of other sources there.
+        let mut starts = Vec::new();
+        if follows && raw.len() > 1 {
+            for batch in self.query(&asked.places(), None)?.batches {
+                starts.extend(
+                    batch.column(0).as_primitive::<Int64Type>().values().iter().map(|at| (*at, dataset.calendar().at(EventTime(*at)).start())),
+                );
+            }
+        }
+        self.query(&asked.listing(&starts), None)
+    }
+}
+
+/// What is asked of the raw tables, as SQL.
+struct Asked {
+    /// Columns of the key, of the table `r`.
+    own: String,
+    /// Which of two records counts.
+    order: String,
+    /// The tables: `r` has every record that may be of a key in conflict, and whether it is the one of its id that counts, wherever it stands.
+    tables: String,
+    /// The records to be shown, in order.
+    chosen: String,
+    shown: String,
+    same: String,
+}
+
+impl Asked {
+    fn new(key: &[String], keep: Keep, follows: bool, raw: &[String], columns: &[String], rows_max: usize) -> Asked {
+        let [file, seq, at, hash] = [envelope::FILE, envelope::SEQ, envelope::INGESTED_AT, envelope::PAYLOAD_HASH];
+        let of = |table: &str, names: &[String]| names.iter().map(|n| format!("{table}.{}", quoted(n))).collect::<Vec<_>>().join(", ");
+        let on = |table: &str| key.iter().map(|k| format!("r.{0} = {table}.{0}", quoted(k))).collect::<Vec<_>>().join(" AND ");
+        let order = if keep == Keep::FirstIngested { "ASC" } else { "DESC" };
         // By arrival, but of an id that is followed one from the future takes no place of one that was not.
-        let future = if follows { "r._future" } else { "false" };
-        let first_of = |by: &str| format!("row_number() OVER (PARTITION BY {own}, r.{by} ORDER BY {future}, r._landed {order}, r.{seq} {order}) = 1");
-        // One key inside the partition, whatever its source; and one id of one source, wherever it stands.
-        let (here, id) = (first_of("_inside"), first_of("_source"));
+        let future = if follows { "_future" } else { "false" };
+        let order = format!("ORDER BY {future}, _landed {order}, {seq} {order}");
+        let (own, plain) = (of("r", key), key.iter().map(|k| quoted(k)).collect::<Vec<_>>().join(", "));
+        let first = if follows { format!("row_number() OVER (PARTITION BY {plain}, _source {order}) = 1") } else { "true".into() };
         let differing = format!("count(DISTINCT {hash}) > 1");
-        let on = |table: &str| dedup.key.iter().map(|k| format!("r.{0} = {table}.{0}", quoted(k))).collect::<Vec<_>>().join(" AND ");
-        let shown: Vec<String> = columns.iter().map(|c| format!("r.{}", quoted(c))).collect();
-        let sql = format!(
-            "WITH landed AS (SELECT source, path, ingested_us, max(snapshot_id) AS snapshot FROM restitch_file GROUP BY source, path, ingested_us),
-                  a AS ({}),
-                  r AS (SELECT a.*, l.snapshot AS _landed
-                        FROM a LEFT JOIN landed l ON l.source = a._source AND l.path = a.{file} AND l.ingested_us = arrow_cast(a.{at}, 'Int64')),
-                  h AS (SELECT {key}, true AS _here FROM r WHERE _inside GROUP BY {key} HAVING {differing}),
-                  i AS (SELECT {key}, _source, true AS _moved FROM r GROUP BY {key}, _source HAVING {differing} AND bool_or(_inside))
-             SELECT {}, {here} AND {id} AS kept, r.{file}, r.{offset}, r.{at}
-             FROM r LEFT JOIN h ON r._inside AND {} LEFT JOIN i ON r._source = i._source AND {}
+        // One key inside the partition, whatever its source; and one id of one source, wherever it stands.
+        let tables = format!(
+            "landed AS (SELECT source, path, ingested_us, max(snapshot_id) AS snapshot FROM restitch_file GROUP BY source, path, ingested_us),
+             a AS ({}),
+             b AS (SELECT a.*, l.snapshot AS _landed
+                   FROM a LEFT JOIN landed l ON l.source = a._source AND l.path = a.{file} AND l.ingested_us = arrow_cast(a.{at}, 'Int64')),
+             r AS (SELECT *, {first} AS _first FROM b),
+             h AS (SELECT {plain}, true AS _here FROM r WHERE _inside GROUP BY {plain} HAVING {differing}),
+             i AS (SELECT {plain}, _source, true AS _moved FROM r GROUP BY {plain}, _source HAVING {differing} AND bool_or(_inside))",
+            raw.join(" UNION ALL ")
+        );
+        let chosen = format!(
+            "LEFT JOIN h ON r._inside AND {} LEFT JOIN i ON r._source = i._source AND {}
              WHERE h._here OR i._moved ORDER BY {own}, r._landed, r.{seq} LIMIT {rows_max}",
-            raw.join(" UNION ALL "),
-            shown.join(", "),
             on("h"),
             on("i")
         );
-        self.query(&sql, None)
+        Asked { own, order, tables, chosen, shown: of("r", columns), same: on("k") }
+    }
+
+    /// Where in other partitions the records stand that count for the ids of the keys that are listed.
+    fn places(&self) -> String {
+        let Asked { own, tables, chosen, same, .. } = self;
+        let time = envelope::EVENT_TIME;
+        format!(
+            "WITH {tables}, k AS (SELECT DISTINCT * FROM (SELECT {own} FROM r {chosen}))
+             SELECT DISTINCT arrow_cast(r.{time}, 'Int64') AS at FROM r JOIN k ON {same} WHERE r._first AND NOT r._inside"
+        )
+    }
+
+    /// The records; `starts` has event times in other partitions, with the first instants of these.
+    fn listing(&self, starts: &[(i64, EventTime)]) -> String {
+        let Asked { own, order, tables, chosen, shown, .. } = self;
+        let [file, offset, at, time] = [envelope::FILE, envelope::OFFSET, envelope::INGESTED_AT, envelope::EVENT_TIME];
+        let (mut with, mut join, mut start) = (tables.clone(), String::new(), "0");
+        if !starts.is_empty() {
+            let values = starts.iter().map(|(at, start)| format!("({at}, {})", start.0)).collect::<Vec<_>>().join(", ");
+            with += &format!(", w AS (SELECT column1 AS _at, column2 AS _start FROM (VALUES {values}))");
+            join = format!("LEFT JOIN w ON w._at = arrow_cast(r.{time}, 'Int64') ");
+            start = "w._start";
+        }
+        // Who counts for its id still has to count for its key, among those of other sources in its partition.
+        let kept = format!("r._first AND row_number() OVER (PARTITION BY {own}, r._inside, {start}, r._first {order}) = 1");
+        format!("WITH {with} SELECT {shown}, {kept} AS kept, r.{file}, r.{offset}, r.{at} FROM r {join}{chosen}")
     }
 }
