@@ -548,7 +548,7 @@ pub struct PartitionRecord {
     pub late: u64,
     /// How many of them dedup removed.
     pub duplicates: u64,
-    /// How many keys had records that differ in payload.
+    /// How many keys had records in it that differ in payload, those of `moved` too.
     pub conflicts: u64,
     /// Records left out because their id has a record in another partition that counts.
     #[serde(default)]

@@ -246,6 +246,23 @@ fn what_counts_is_said_as_it_is_published_for_several_sources_too() {
     assert_eq!(check("2026-05-02", &[("1", false), ("2", false), ("3", true), ("4", false), ("5", true)]), ["3.00", "5.00"]);
 }
 
+/// Payloads of one id that differ inside a partition are counted there, whichever of its records counts, and where.
+#[test]
+fn records_in_conflict_are_counted_also_where_they_moved() {
+    for keep in ["latest_ingested", "first_ingested"] {
+        let mut lab = Lab::new(&ORDERS.replace("latest_ingested", keep));
+        for (i, at) in ["02T11", "01T11", "02T12"].iter().enumerate() {
+            lab.land(&format!("{i}.jsonl"), order("o", &format!("2026-05-{at}:00:00Z"), "A", &format!("{}", i + 2)));
+        }
+        for memory_bytes in [64 << 20, 1] {
+            lab.memory_bytes = memory_bytes;
+            let run = lab.backfill("2026-05-01", "2026-05-02");
+            let counts: Vec<_> = run.partitions.iter().map(|p| (p.records, p.duplicates, p.moved, p.conflicts, p.rows)).collect();
+            assert_eq!(counts, [(1, 0, 1, 0, 0), (2, 0, 1, 1, 1)], "{keep}");
+        }
+    }
+}
+
 /// The other rules, and the other ways of coming: in one file, first come, forbidden, under another key.
 #[test]
 fn every_rule_has_its_moves() {

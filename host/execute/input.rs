@@ -347,33 +347,54 @@ fn held<'s>(job: &'s Job, layout: &'s Layout, hasher: KeyHasher, task: &Task, ti
     let mut inputs = Vec::with_capacity(places.len());
     for ((mut places, mut counts), partition) in places.into_iter().zip(counts).zip(&task.partitions) {
         let elsewhere = Elsewhere::of(job, layout.record_id, job.recipe.write.part_of(partition.window));
-        elsewhere.leave_out(&mut places, &mut counts, |(b, r)| (&blocks[b as usize], r as usize));
+        let left = elsewhere.leave_out(&mut places, |(b, r)| (&blocks[b as usize], r as usize));
+        counts.moved = left.len() as u64;
         if !places.is_sorted_by_key(|p| arrival(&blocks, *p)) {
             places.sort_by_key(|p| arrival(&blocks, *p));
         }
-        if let Some(rule) = &job.recipe.dedup {
-            let at = |(block, row): (u32, u32)| (block as usize, row as usize);
-            let future = job.recipe.follows && places.iter().any(|p| standing(&blocks, *p).future);
-            if future {
-                places.sort_by_key(|p| standing(&blocks, *p).turn(rule.keep));
-            }
-            let mut keys: Vec<Option<KeyHash>> = Vec::with_capacity(places.len());
-            for run in places.chunk_by(|a, b| a.0 == b.0) {
-                let rows = run.iter().map(|(_, row)| *row as usize);
-                hasher.hash_rows(&blocks[run[0].0 as usize].columns, &layout.key, rows, &mut keys);
-            }
-            let found = survivors(rule, &keys, |i| blocks[at(places[i]).0].payload.value(at(places[i]).1));
-            (counts.duplicates, counts.conflicts) = (found.duplicates, found.conflicts);
-            let mut stays = (0..keys.len()).map(|place| found.stays(place));
-            places.retain(|_| stays.next().unwrap_or(false));
-            if future {
-                places.sort_by_key(|p| arrival(&blocks, *p));
-            }
-        }
+        deduplicate(job, layout, hasher, &blocks, &mut places, left, &mut counts);
         inputs.push(PartitionInput::new(counts, Rows::Held { blocks: blocks.clone(), places: Rc::new(places) }));
     }
     timings.dedup_ms += began.elapsed().as_nanos() as f64 / 1e6 - scan_ms;
     Ok(inputs)
+}
+
+/// Leaves of the records of one partition, in arrival order, those that stay. Which of a key's payloads differ is told of all that were read, also of
+/// those that were left out because another partition has the record that counts.
+fn deduplicate(
+    job: &Job,
+    layout: &Layout,
+    hasher: KeyHasher,
+    blocks: &[RawBatch],
+    places: &mut Vec<(u32, u32)>,
+    left: Vec<(u32, u32)>,
+    counts: &mut Counts,
+) {
+    let Some(rule) = &job.recipe.dedup else { return };
+    let future = job.recipe.follows && places.iter().any(|p| standing(blocks, *p).future);
+    if future {
+        places.sort_by_key(|p| standing(blocks, *p).turn(rule.keep));
+    }
+    let hashed = |places: &[(u32, u32)]| {
+        let mut keys: Vec<Option<KeyHash>> = Vec::with_capacity(places.len());
+        for run in places.chunk_by(|a, b| a.0 == b.0) {
+            let rows = run.iter().map(|(_, row)| *row as usize);
+            hasher.hash_rows(&blocks[run[0].0 as usize].columns, &layout.key, rows, &mut keys);
+        }
+        keys
+    };
+    let payload = |(block, row): (u32, u32)| blocks[block as usize].payload.value(row as usize);
+    let found = survivors(rule, &hashed(places), |i| payload(places[i]));
+    (counts.duplicates, counts.conflicts) = (found.duplicates, found.conflicts);
+    if !left.is_empty() {
+        let all = [places.as_slice(), &left].concat();
+        counts.conflicts = survivors(rule, &hashed(&all), |i| payload(all[i])).conflicts;
+    }
+    let mut stays = (0..places.len()).map(|place| found.stays(place));
+    places.retain(|_| stays.next().unwrap_or(false));
+    if future {
+        places.sort_by_key(|p| arrival(blocks, *p));
+    }
 }
 
 /// The records of one partition whose ids also stand in another one.
@@ -410,15 +431,18 @@ impl<'j> Elsewhere<'j> {
         own.counts_before(self.keep, outside)
     }
 
-    fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, counts: &mut Counts, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) {
+    /// Takes out the records that do not count, and returns them.
+    fn leave_out<'b>(&self, places: &mut Vec<(u32, u32)>, at: impl Fn((u32, u32)) -> (&'b RawBatch, usize)) -> Vec<(u32, u32)> {
+        let mut left = Vec::new();
         if self.bounds.iter().any(|b| !b.is_empty()) {
-            let before = places.len();
             places.retain(|place| {
                 let (batch, row) = at(*place);
-                self.counts(batch, row)
+                let counts = self.counts(batch, row);
+                left.extend((!counts).then_some(*place));
+                counts
             });
-            counts.moved = (before - places.len()) as u64;
         }
+        left
     }
 }
 

@@ -73,7 +73,7 @@ pub(super) fn large<'s>(
             let counted = elsewhere.counts(&batch, row);
             counts.moved += !counted as u64;
             if let Some(keys) = &mut keys {
-                keys.add(counted.then(|| hashes[row]), Entry { turn, payload: batch.payload.value(row), ordinal })?;
+                keys.add(hashes[row], Entry { turn, payload: batch.payload.value(row), ordinal, counted })?;
             }
             ordinal += 1;
         }
@@ -99,6 +99,8 @@ struct Entry {
     payload: i64,
     /// Its place in the order of the files.
     ordinal: u64,
+    /// Whether it counts in this partition: one of an id that counts elsewhere is there to be compared with.
+    counted: bool,
 }
 
 /// Bytes of a key and its entry in a file.
@@ -126,12 +128,11 @@ impl<'k> Keys<'k> {
         format!("{}.keys-{part}", self.path)
     }
 
-    /// Takes a record in: with a key, with a null in its key, or (outer `None`) one that does not count.
-    fn add(&mut self, key: Option<Option<KeyHash>>, entry: Entry) -> Result<(), Unplaced> {
-        let Some(key) = key else { return Ok(()) };
+    /// Takes a record in: with a key, or with a null in its key.
+    fn add(&mut self, key: Option<KeyHash>, entry: Entry) -> Result<(), Unplaced> {
         let Some(key) = key else {
             self.stay.resize(entry.ordinal as usize + 1);
-            self.stay.set_bit(entry.ordinal as usize, true);
+            self.stay.set_bit(entry.ordinal as usize, entry.counted);
             return Ok(());
         };
         if self.files.is_empty() {
@@ -145,7 +146,8 @@ impl<'k> Keys<'k> {
         let mut bytes = [0; ENTRY_BYTES];
         bytes[..16].copy_from_slice(&key.to_bytes());
         let (late, arrival) = entry.turn;
-        for (i, number) in [arrival.0, arrival.1, entry.payload, entry.ordinal as i64, late as i64].into_iter().enumerate() {
+        let flags = late as i64 | (entry.counted as i64) << 1;
+        for (i, number) in [arrival.0, arrival.1, entry.payload, entry.ordinal as i64, flags].into_iter().enumerate() {
             bytes[16 + i * 8..24 + i * 8].copy_from_slice(&number.to_le_bytes());
         }
         let written = self.files[part].as_mut().map_or(Ok(()), |file| file.write_all(&bytes));
@@ -167,10 +169,17 @@ impl<'k> Keys<'k> {
             if !in_turn {
                 entries.sort_unstable_by_key(|(_, e)| e.turn);
             }
-            let keys: Vec<Option<KeyHash>> = entries.iter().map(|(key, _)| Some(*key)).collect();
-            let found = survivors(rule, &keys, |i| entries[i].1.payload);
-            counts.duplicates += found.duplicates;
+            let find = |entries: &[(KeyHash, Entry)]| {
+                let keys: Vec<Option<KeyHash>> = entries.iter().map(|(key, _)| Some(*key)).collect();
+                survivors(rule, &keys, |i| entries[i].1.payload)
+            };
+            let mut found = find(&entries);
             counts.conflicts += found.conflicts;
+            if entries.iter().any(|(_, e)| !e.counted) {
+                entries.retain(|(_, e)| e.counted);
+                found = find(&entries);
+            }
+            counts.duplicates += found.duplicates;
             entries.iter().enumerate().filter(|(i, _)| found.stays(*i)).for_each(|(_, (_, e))| stay.set_bit(e.ordinal as usize, true));
         }
         Ok(stay)
@@ -189,7 +198,8 @@ fn read_entries(store: &Store, path: &str) -> Result<Vec<(KeyHash, Entry)>, Unpl
     for _ in 0..size / ENTRY_BYTES {
         file.read_exact(&mut bytes).map_err(|e| failed("read", store, path, e))?;
         let number = |i: usize| i64::from_le_bytes(std::array::from_fn(|byte| bytes[16 + i * 8 + byte]));
-        let entry = Entry { turn: (number(4) != 0, (number(0), number(1))), payload: number(2), ordinal: number(3) as u64 };
+        let (turn, counted) = ((number(4) & 1 != 0, (number(0), number(1))), number(4) & 2 != 0);
+        let entry = Entry { turn, payload: number(2), ordinal: number(3) as u64, counted };
         entries.extend(KeyHash::from_bytes(std::array::from_fn(|byte| bytes[byte])).map(|key| (key, entry)));
     }
     Ok(entries)
