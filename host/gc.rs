@@ -6,7 +6,7 @@ use crate::{
     catalog::{Catalog, CatalogError, Dropped, Holder, RawFile, RemovedFile, Slot, StateWrite, Version, View, is_pending},
     config::{Project, Source},
     id::{RunId, SnapshotId},
-    manifest::{Discarded, Manifest},
+    manifest::{Discarded, Kind, Manifest},
     moves,
     store::{Claim, GATE, Store, StoreError, staging},
     time::{EventTime, IngestTime},
@@ -558,7 +558,7 @@ fn has_readers(store: &Store) -> Result<bool, StoreError> {
     Ok(false)
 }
 
-/// Returns why partitions of these windows, read at `at`, cannot be computed as they were: raw of them is gone.
+/// Returns why a run cannot be computed again as it was: raw of its partitions is gone, or of a lookup what it had read.
 ///
 /// # Errors
 /// The catalog cannot be read.
@@ -574,9 +574,13 @@ pub fn missing_raw(view: &View, manifest: &crate::manifest::Manifest) -> Result<
             return Ok(Some(d.clone()));
         }
     }
+    // A lookup need not have been whole: what was gone already the run did not read. A rollback read nothing, and what it gave back is older.
+    let since = if manifest.kind == Kind::Rollback { SnapshotId(-1) } else { manifest.base_snapshot };
     for lookup in recipe.lookups.values() {
-        if let Some(d) = view.dropped(lookup, recipe.input_snapshot)?.pop() {
-            return Ok(Some(d));
+        let Some(removed) = view.dropped_since(lookup, since, recipe.input_snapshot)? else { continue };
+        let dropped = view.dropped(lookup, recipe.input_snapshot)?;
+        if let Some(d) = dropped.iter().rfind(|d| d.at == removed.at).or(dropped.last()) {
+            return Ok(Some(d.clone()));
         }
     }
     Ok(None)

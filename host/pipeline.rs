@@ -451,7 +451,8 @@ impl Workshop {
         let asked = self.plan_request(request, &dataset)?;
         let (facts, _) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
         let mut plan = plan(&facts, &asked)?;
-        self.recipe(request, &dataset, &row, &plan)?;
+        let (recipe, _) = self.recipe(request, &dataset, &row, &plan)?;
+        plan.gaps.extend(self.lookup_gaps(&recipe)?);
         let frozen = access::not_frozen(&dataset.name, &dataset.access, dataset.calendar(), plan.partitions().map(|p| p.window));
         plan.gaps.extend(frozen.err().map(|e| format!("its publication would be refused: {e}")));
         Ok(plan)

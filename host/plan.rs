@@ -166,7 +166,7 @@ pub struct Plan {
     pub files: u64,
     /// Their size.
     pub bytes: i64,
-    /// Partitions that are left out because raw of them is gone, in words; none if that holds for none.
+    /// Partitions that are left out because raw of them is gone, and lookups that are not whole, in words; none if that holds for none.
     pub gaps: Vec<String>,
     /// How its rows are put among those that are published.
     pub write: WriteMode,

@@ -1,10 +1,10 @@
 //! Raw that retention took, or must not take: partitions that are not final, those that wait for records in vain, lookups that are not whole.
 //! Never looks at files: `retention` does. What is asked is what can still be computed, and what is said where it cannot.
 
-use crate::support::{Lab, ORDERS, order};
+use crate::support::{Lab, ORDERS, component, order};
 use restitch::{
     manifest::{Kind, Manifest},
-    pipeline::RunRequest,
+    pipeline::{Error, RunRequest},
 };
 
 fn collect(lab: &Lab) -> usize {
@@ -127,4 +127,65 @@ fn new_records_of_a_partition_whose_raw_is_gone_are_said_to_wait() {
     let text = command(&lab, "status daily");
     assert!(text.contains("late records wait, raw is gone\n"), "{text}");
     assert_eq!(lab.published(), ["2026-03-01 A 1 1.00", "2026-03-02 A 1 1.00", "2026-05-01 A 3 12.00"]);
+}
+
+/// A source that became a lookup after some of its raw went: what was read of it is all that a proof needs.
+#[test]
+fn a_run_is_proven_as_long_as_what_it_read_of_a_lookup_is_there() {
+    let source = "[source.customers]\nformat = \"jsonl\"\nevent_time = \"since\"\nrecord_id = \"customer_id\"\nrepair_window = \"1d\"\nraw_keep = \"10d\"
+[source.customers.columns]\ncustomer_id = { type = \"string\", nullable = false }\ncountry = { type = \"string\" }\nsince = { type = \"timestamp\", nullable = false }\n";
+    let dataset =
+        "[dataset.daily]\ninput = \"orders\"\nlookups = { customers = \"customers\" }\ntransform = \"enrich-orders@1.0.0\"\npartition = \"day\"
+dedup = { key = [\"event_id\"] }\n";
+    let orders = ORDERS.split("[dataset.daily]").next().unwrap();
+    let as_source = format!("{orders}{source}");
+    let as_lookup = format!("{orders}{}{dataset}", source.replace("raw_keep = \"10d\"\n", ""));
+    let lab = Lab::new(&as_source);
+    lab.open().add_transform(&component("enrich-orders-1.0.0.wasm")).unwrap();
+    let customer = |id: &str, since: &str| {
+        let line = format!("{{\"customer_id\":\"{id}\",\"country\":\"{id}{id}\",\"since\":\"{since}T00:00:00Z\"}}\n");
+        lab.try_land("customers", &format!("{id}.jsonl"), line).unwrap();
+    };
+    let retain = || {
+        declare(&lab, |_| as_source.clone());
+        let files = collect(&lab);
+        declare(&lab, |_| as_lookup.clone());
+        files
+    };
+    customer("A", "2026-04-01");
+    customer("B", "2026-05-15");
+    assert_eq!(retain(), 1);
+    lab.land("o1.jsonl", order("e1", "2026-05-18T09:00:00Z", "A", "25") + &order("e2", "2026-05-18T09:00:00Z", "B", "1"));
+    let gap = "lookup customers is not whole: raw of customers from 2026-04-01T00:00:00Z";
+    assert!(lab.plan(Kind::Run, None, None).gaps[0].starts_with(gap));
+    let first = command(&lab, "run daily");
+    assert!(first.contains(&format!("\nNote: {gap}")), "{first}");
+    assert!(command(&lab, "plan daily").contains(&format!("up to date.\n\nNote: {gap}")));
+    let run = lab.open().runs(None, 1).unwrap().pop().unwrap().manifest;
+    assert_eq!((run.gaps.len(), lab.rows("select country from daily order by 1")), (1, vec!["BB".into(), "unknown".into()]));
+    // It read what is there. What came later and went is nothing to it.
+    let proven = |run: &Manifest| {
+        assert!(lab.open().show(run.run).unwrap().raw_gone.is_none());
+        assert!(lab.replay(run.run).unwrap().partitions.iter().all(|p| p.equal()));
+        assert_eq!(lab.open().verify(run.run, &()).unwrap().failed, Vec::<String>::new());
+    };
+    proven(&run);
+    customer("C", "2026-05-10");
+    customer("D", "2026-05-24");
+    assert_eq!(retain(), 1, "C alone");
+    proven(&run);
+    lab.land("o2.jsonl", order("e3", "2026-05-19T09:00:00Z", "B", "1"));
+    let second = self::run(&lab, "daily");
+    // What both read went.
+    customer("E", "2026-05-28");
+    assert_eq!(retain(), 1, "B");
+    for run in [&run, &second] {
+        let gone = lab.open().show(run.run).unwrap().raw_gone.unwrap().to_string();
+        assert!(gone.starts_with("raw of customers from 2026-05-15"), "{gone}");
+        for e in [lab.replay(run.run).unwrap_err(), lab.open().verify(run.run, &()).unwrap_err()] {
+            assert!(matches!(e, Error::RawGone { .. }), "{e}");
+        }
+    }
+    lab.land("o3.jsonl", order("e4", "2026-05-20T09:00:00Z", "D", "1"));
+    proven(&self::run(&lab, "daily"));
 }

@@ -365,14 +365,15 @@ impl View<'_> {
         Ok(apart)
     }
 
-    /// Returns the newest drop of raw records of `source` after the snapshot `since`, if there is one.
+    /// Returns the newest drop after the snapshot `since` of raw records of `source` that had landed by the snapshot `landed`, if there is one.
     ///
     /// # Errors
     /// The catalog cannot be read.
-    pub fn dropped_since(&self, source: &str, since: SnapshotId) -> Result<Option<Removed>, CatalogError> {
-        let sql = "SELECT path, reason, at_us, operator FROM restitch_removed WHERE kind = 'raw' AND name = ?1 AND snapshot_id > ?2 ORDER BY id DESC LIMIT 1";
+    pub fn dropped_since(&self, source: &str, since: SnapshotId, landed: SnapshotId) -> Result<Option<Removed>, CatalogError> {
+        let sql = "SELECT path, reason, at_us, operator FROM restitch_removed
+                   WHERE kind = 'raw' AND name = ?1 AND snapshot_id > ?2 AND first_snapshot <= ?3 ORDER BY id DESC LIMIT 1";
         let row = |r: &rusqlite::Row| Ok(Removed { path: r.get(0)?, reason: r.get(1)?, at: IngestTime(r.get(2)?), operator: r.get(3)? });
-        Ok(self.connection.query_row(sql, params![source, since.0], row).optional()?)
+        Ok(self.connection.query_row(sql, params![source, since.0, landed.0], row).optional()?)
     }
 
     /// Returns the snapshots whose ingests landed records of `source` (not only rejects).

@@ -45,9 +45,10 @@ impl Workshop {
         let extent = Extent::of(&asked, dataset.calendar());
         let mark = self.catalog.read(|v| v.mark())?;
         let (facts, base) = self.facts_of(&dataset, row.digest, request.snapshot, extent)?;
-        let plan = plan(&facts, &asked)?;
+        let mut plan = plan(&facts, &asked)?;
         let now = self.options.clock.now();
         let (recipe, descriptor) = self.recipe(request, &dataset, &row, &plan)?;
+        plan.gaps.extend(self.lookup_gaps(&recipe)?);
         let mut grants = Vec::new();
         if !plan.ranges.is_empty() {
             grants = grant::of_run(&self.project, &dataset, &descriptor, request, &self.options.operator)?;

@@ -142,7 +142,6 @@ impl Workshop {
         let masked = self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !granted(&s.name));
         let pinned = self.pin_upstream(&bound.recipe, hull)?;
         let prepared = self.prepare(bound.recipe.clone(), transform, &dataset, (hull, pinned), masked)?;
-        let gaps = self.gaps(&plan, &prepared.recipe)?;
         let records = upstream::expected(&prepared.recipe, &prepared.upstream, &facts.slots);
         let partitions: Vec<PlannedPartition> = plan.partitions().collect();
         let prior: Vec<PublishedRow> = facts.published.iter().filter(|p| plan.covers(p.window.start())).cloned().collect();
@@ -150,7 +149,7 @@ impl Workshop {
         let asked = self.admit(&dataset.name, bound.mode, &windows, &facts)?;
         let unsettled = unsettled(&facts);
         drop(facts);
-        let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions, gaps)?;
+        let (mut manifest, claim) = self.begin(bound, saved, &prepared, &partitions)?;
         // They are written; until they are computed nobody asks for them.
         manifest.partitions = Vec::new();
         let rules = self.project.dataset(&dataset.name)?.access.clone();
@@ -217,9 +216,9 @@ impl Workshop {
         })
     }
 
-    /// What a run cannot read because retention removed it: partitions that are left out, and records of lookups.
-    fn gaps(&mut self, plan: &Plan, recipe: &Recipe) -> Result<Vec<String>, Error> {
-        let mut gaps = plan.gaps.clone();
+    /// The lookups that a run does not read whole because retention removed records of theirs, in words.
+    pub(super) fn lookup_gaps(&mut self, recipe: &Recipe) -> Result<Vec<String>, Error> {
+        let mut gaps = Vec::new();
         for (input, source) in &recipe.lookups {
             let dropped = self.catalog.read(|v| v.dropped(source, recipe.input_snapshot))?;
             gaps.extend(dropped.last().map(|d| format!("lookup {input} is not whole: {d}")));
@@ -307,7 +306,6 @@ impl Workshop {
         saved: Option<Digest>,
         prepared: &Prepared,
         partitions: &[PlannedPartition],
-        gaps: Vec<String>,
     ) -> Result<(Manifest, Claim), Error> {
         let windows: Vec<Window> = partitions.iter().map(|p| prepared.recipe.write.part_of(p.window)).collect();
         let inputs = prepared.raw.iter().flat_map(|r| &r.files).filter(|f| RawInput::may_hold(f, &windows)).map(input_file).collect();
@@ -337,7 +335,7 @@ impl Workshop {
             versions,
             grants: bound.grants.clone(),
             approval: None,
-            gaps,
+            gaps: bound.gaps.clone(),
             log: Vec::new(),
             error: None,
             discarded: None,
@@ -444,7 +442,7 @@ impl Attempt<'_> {
         let base = manifest.base_snapshot;
         // From now on the run's row keeps raw from being removed; between plan and row nothing did.
         for source in manifest.recipe.sources.iter().chain(manifest.recipe.lookups.values()) {
-            if let Some(removed) = self.workshop.catalog.read(|v| v.dropped_since(source, base))? {
+            if let Some(removed) = self.workshop.catalog.read(|v| v.dropped_since(source, base, SnapshotId(i64::MAX)))? {
                 return Err(Error::RawMoved { source_name: source.clone(), removed: Box::new(removed) });
             }
         }

@@ -71,7 +71,7 @@ pub struct BoundPlan {
     /// Partitions of the datasets before it that were not as they should be, in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub upstream: Vec<String>,
-    /// What it leaves out because retention removed its raw records, in words.
+    /// What it leaves out or does not read whole because retention removed raw records, in words.
     pub gaps: Vec<String>,
     /// By whose word payloads of masked sources are read.
     pub grants: Vec<Grant>,
