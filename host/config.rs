@@ -81,6 +81,12 @@ impl Source {
         format!("raw_{}", self.name)
     }
 
+    /// Returns what the ids of its records are made of.
+    pub fn id_rule(&self) -> IdRule {
+        let masked = self.columns.iter().any(|c| Some(&c.name) == self.record_id.as_ref() && c.mask.is_some());
+        IdRule { column: self.record_id.clone(), masked }
+    }
+
     /// Returns whether a column is masked, so that the payload shows what rows do not.
     pub fn is_masked(&self) -> bool {
         self.columns.iter().any(|c| c.mask.is_some())
@@ -89,6 +95,24 @@ impl Source {
     /// Returns the name of the table of rejected records.
     pub fn reject_table(&self) -> String {
         format!("raw_{}_rejects", self.name)
+    }
+}
+
+/// What the ids of a source's records are made of. It stays for ever: made in another way, one record has two ids.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct IdRule {
+    /// The declared column; none: the record itself.
+    pub column: Option<String>,
+    /// Whether the column is masked.
+    pub masked: bool,
+}
+
+impl std::fmt::Display for IdRule {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match &self.column {
+            Some(column) => write!(f, "the column {column:?}{}", if self.masked { ", masked" } else { "" }),
+            None => write!(f, "the whole record"),
+        }
     }
 }
 

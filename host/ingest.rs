@@ -10,9 +10,10 @@ pub use classify::FileCounts;
 
 use crate::{
     catalog::{
-        Catalog, CatalogError, Commit, FileRow, IdEntry, IdPiece, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View, WatermarkRow,
+        Catalog, CatalogError, Commit, FileRow, IdEntry, IdPiece, LandedAs, NewIds, QueueRow, SortedIds, StateWrite, Table, TableColumn, View,
+        WatermarkRow,
     },
-    config::{Format, MaxRejects, Project, Source},
+    config::{Format, IdRule, MaxRejects, Project, Source},
     datafile::{DataFileError, Written},
     decode::{self, Chunk, DecodeError, FileIdentity, Identified, Reject, Summary, Unknown},
     id::SnapshotId,
@@ -79,6 +80,16 @@ pub enum IngestError {
         found: String,
         /// Its type in restitch.toml.
         declared: String,
+    },
+    /// Its records would get other ids than those that are landed: one record would count twice.
+    #[error("the ids of records of {source_name} that are landed are made of {was}, but restitch.toml makes them of {declared}")]
+    Ids {
+        /// The source.
+        source_name: String,
+        /// What they are made of.
+        was: IdRule,
+        /// What they would be made of.
+        declared: IdRule,
     },
     /// The file changed while it was read.
     #[error("{} changed while it was read", file.display())]
@@ -211,6 +222,7 @@ pub fn ingest(
     // One ingest per source at a time: a file is classified by the watermark of the file before it.
     let _turn = store.lock(&format!("source-{}", source.name))?;
     let now = request.clock.now();
+    catalog.read(|v| same_ids(&v, source))?;
     let (mut report, new) = identify(catalog, source, request)?;
     if new.is_empty() {
         return Ok(report);
@@ -224,6 +236,18 @@ pub fn ingest(
     store.remove_dir(&staging(&owner)).ok();
     drop(claim);
     landed.map(|()| report)
+}
+
+/// Refuses a source whose landed records have ids that are made of something else than is declared now.
+///
+/// # Errors
+/// [`IngestError::Ids`], or the catalog cannot be read.
+pub(crate) fn same_ids(view: &View, source: &Source) -> Result<(), IngestError> {
+    let declared = source.id_rule();
+    match view.landed_as(&source.name)? {
+        Some(LandedAs { ids: was }) if was != declared => Err(IngestError::Ids { source_name: source.name.clone(), was, declared }),
+        _ => Ok(()),
+    }
 }
 
 /// A file that is to be landed: its place in the report, and what it was seen as.
@@ -413,6 +437,10 @@ impl Landing<'_> {
                 return Err(conflict(format!("{} was landed as {}", file.path, landed.path)));
             }
             commit.put_file(source, file, self.now)?;
+        }
+        // Rejects have no ids.
+        if ready.files.iter().any(|f| f.records > 0) {
+            commit.put_landed_as(source, &LandedAs { ids: self.source.id_rule() })?;
         }
         let mut names = moved.iter();
         let (table, written) = ready.raw;

@@ -14,6 +14,7 @@ mod error;
 mod facts;
 mod foreign;
 mod grant;
+mod landed;
 mod modes;
 mod outdated;
 mod prove;
@@ -447,7 +448,7 @@ impl Workshop {
         apply::refuse_filtered(request)?;
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
-        self.refuse_recut(&dataset)?;
+        self.refuse_redeclared(&dataset)?;
         let asked = self.plan_request(request, &dataset)?;
         let (facts, _) = self.facts_of(&dataset, row.digest, request.snapshot, Extent::of(&asked, dataset.calendar()))?;
         let mut plan = plan(&facts, &asked)?;

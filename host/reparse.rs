@@ -10,7 +10,7 @@ use crate::{
     datafile::{DataFileError, Written},
     decode::DecodeError,
     id::SnapshotId,
-    ingest::{IngestError, Progress, move_into_place, raw_fields, table_of, widened},
+    ingest::{IngestError, Progress, move_into_place, raw_fields, same_ids, table_of, widened},
     manifest::{FileRecord, Manifest, Mode, ReparseRecord, Status},
     raw::RawInput,
     recover,
@@ -104,7 +104,7 @@ pub struct Look {
 /// Returns what a reparse of `window` would read; `None` if the source never landed anything.
 ///
 /// # Errors
-/// The source keeps no payloads, or a column is declared with another type than the table has.
+/// The source keeps no payloads, a column is declared with another type than the table has, or ids are made otherwise.
 pub fn look(catalog: &mut Catalog, source: &Source, window: Window) -> Result<Option<Look>, ReparseError> {
     if source.format == Format::Parquet {
         return Err(ReparseError::NotKept { source_name: source.name.clone() });
@@ -114,6 +114,7 @@ pub fn look(catalog: &mut Catalog, source: &Source, window: Window) -> Result<Op
         if v.table(&source.table(), snapshot)?.is_none() {
             return Ok(None);
         }
+        same_ids(&v, source)?;
         let mut fields = raw_fields(source);
         fields.push(envelope::landed());
         let table = table_of(&v, snapshot, &source.table(), &fields)?;

@@ -4,7 +4,7 @@ use crate::support::{Lab, ORDERS, chain, component, order};
 use arrow::array::{Decimal128Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use restitch::{
     manifest::{Kind, Mode, Status},
-    pipeline::{Error, ErrorKind, RunRequest},
+    pipeline::{Error, ErrorKind, ReparseRequest, RunRequest},
     store::Faults,
 };
 use std::{
@@ -381,4 +381,54 @@ fn a_file_in_the_middle_that_cannot_be_read_keeps_all_from_landing() {
     assert_eq!(lab.rows("select max(snapshot_id) from ducklake_snapshot"), ["0"]);
     assert!(std::fs::read_dir(lab.path("warehouse/staging")).unwrap().all(|e| !e.unwrap().file_name().to_string_lossy().starts_with("ingest-")));
     assert_eq!(lab.open().ingest("orders", &files, None, &()).unwrap().files.len(), 30);
+}
+
+/// Ids made in two ways are two ids of one record, which would count twice.
+#[test]
+fn ids_of_a_source_are_made_of_what_they_were_made_of_at_first() {
+    let undeclared = ORDERS.replace("record_id = \"event_id\"\n", "");
+    let masked = ORDERS.replace("event_id    = { type = \"string\"", "event_id    = { mask = \"sha256\", type = \"string\"");
+    let (whole, plain, hashed) = ("the whole record", "the column \"event_id\"", "the column \"event_id\", masked");
+    for (before, was, after, declared) in [
+        (undeclared.as_str(), whole, ORDERS, plain),
+        (ORDERS, plain, undeclared.as_str(), whole),
+        (ORDERS, plain, masked.as_str(), hashed),
+        (masked.as_str(), hashed, ORDERS, plain),
+    ] {
+        let lab = Lab::new(before);
+        let declare = |text: &str| std::fs::write(lab.path("restitch.toml"), text).unwrap();
+        // Of what did not land, nothing has an id.
+        declare(after);
+        assert_eq!(lab.land("bad.jsonl", "{}\n").files[0].rejects, 1);
+        declare(before);
+        lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "10") + &order("e2", "2026-05-02T09:00:00Z", "A", "5"));
+        lab.run();
+        let published = lab.published();
+        let saved = lab.bind(Kind::Backfill, Some(("2026-05-01", "2026-05-02")));
+        declare(after);
+        let message = format!("the ids of records of orders that are landed are made of {was}, but restitch.toml makes them of {declared}");
+        let refused = |e: Error| {
+            assert_eq!((e.to_string(), e.kind().code()), (message.clone(), 2));
+            assert!(e.hint().unwrap().contains("as before; for other ids, land the files again under a source of another name"));
+        };
+        refused(lab.try_land("orders", "b.jsonl", order("e1", "2026-05-02T11:00:00Z", "A", "10")).unwrap_err());
+        refused(lab.try_go(Lab::request(Kind::Run, None)).unwrap_err());
+        refused(lab.open().plan(&Lab::request(Kind::Repair, None)).unwrap_err());
+        refused(lab.open().apply(&saved, &()).unwrap_err());
+        let whole_day = ReparseRequest {
+            source: "orders".into(),
+            start: Some("2026-05-01".into()),
+            end: Some("2026-05-01".into()),
+            dry_run: false,
+            reason: None,
+        };
+        refused(lab.open().reparse(&whole_day, &()).unwrap_err());
+        // What is published is read, and can be computed again as it was.
+        lab.open().status(None).unwrap();
+        assert_eq!(lab.published(), published);
+        assert!(lab.replay(restitch::id::RunId(1)).unwrap().partitions.iter().all(|p| p.equal()));
+        // Declared as before, it goes on.
+        declare(before);
+        lab.open().apply(&saved, &()).unwrap();
+    }
 }

@@ -262,12 +262,20 @@ fn what_would_reject_or_move_a_landed_record_is_refused_whole() {
             "event_time  = { type = \"timestamp\", nullable = false, from = \"/when\", default = \"2026-05-01\" }",
             "its event time would move from 2026-05-01T09:00:00Z to",
         ),
-        ("record_id = \"event_id\"", "record_id = \"customer_id\"", "its record id would be another one"),
+        (
+            "event_id    = { type = \"string\", nullable = false }",
+            "event_id    = { type = \"string\", nullable = false, from = \"/customer_id\" }",
+            "its record id would be another one",
+        ),
     ] {
         std::fs::write(lab.path("restitch.toml"), ORDERS.replace(from, to)).unwrap();
         let (kind, text) = refused(&lab, "2026-05-01", "2026-05-04");
         assert!(kind == ErrorKind::Validation && text.contains(first), "{text}");
     }
+    // So would all ids that are made of another column: that is refused before a record is read.
+    std::fs::write(lab.path("restitch.toml"), ORDERS.replace("record_id = \"event_id\"", "record_id = \"customer_id\"")).unwrap();
+    let (kind, text) = refused(&lab, "2026-05-01", "2026-05-04");
+    assert!(kind == ErrorKind::Usage && text.contains("are made of the column \"event_id\", but"), "{text}");
     assert_eq!((lab.rows("select * from raw_orders order by _file, _seq"), latest(&lab)), (before, pinned));
     let failed = lab.open().runs(None, 1).unwrap().remove(0).manifest;
     assert_eq!((failed.kind, failed.status), (Kind::Reparse, Status::Failed));

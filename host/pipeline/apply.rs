@@ -40,7 +40,7 @@ impl Workshop {
         refuse_filtered(request)?;
         let dataset = self.dataset(request)?;
         let row = self.transform_row(&dataset.transform)?;
-        self.refuse_recut(&dataset)?;
+        self.refuse_redeclared(&dataset)?;
         let asked = self.plan_request(request, &dataset)?;
         let extent = Extent::of(&asked, dataset.calendar());
         let mark = self.catalog.read(|v| v.mark())?;
@@ -169,7 +169,7 @@ impl Workshop {
             return Ok(vec![format!("the dataset is declared {now}, and was {planned}")]);
         }
         let dataset = without_checks(recipe)?;
-        self.refuse_recut(&dataset)?;
+        self.refuse_redeclared(&dataset)?;
         let row = self.transform_row(&dataset.transform)?;
         if row.digest != recipe.transform_digest {
             changes.push(format!("{} is {} here, and was {}", recipe.transform, row.digest.short(), recipe.transform_digest.short()));

@@ -252,6 +252,7 @@ impl Error {
                 | IngestError::Backwards { .. }
                 | IngestError::Ahead { .. }
                 | IngestError::Column { .. }
+                | IngestError::Ids { .. }
                 | IngestError::Gone { .. },
             ) => ErrorKind::Usage,
             Error::Query(QueryError::Sql { .. })
@@ -405,6 +406,7 @@ impl Error {
                 Some(format!("--max-rejects raises the bound for one ingest; the first are\n{}", first.join("\n")))
             }
             Error::Ingest(IngestError::Column { .. }) => text("give the changed column a new name; the table keeps the old one"),
+            Error::Ingest(IngestError::Ids { source_name, .. }) => Some(ids_hint(source_name)),
             Error::Ingest(IngestError::Decode(e)) => decode_hint(e),
             Error::Ingest(IngestError::NoFiles) => text("name the files; a glob that matches nothing names none"),
             Error::Moves(MovesError::Catalog(e)) if e.is_held() => {
@@ -579,7 +581,9 @@ fn reparse_kind(e: &ReparseError) -> ErrorKind {
         ReparseError::Refused { .. } => ErrorKind::Validation,
         ReparseError::Conflict { .. } | ReparseError::Table(IngestError::Conflict { .. }) => ErrorKind::Conflict,
         ReparseError::NotKept { .. } | ReparseError::NoPayload { .. } | ReparseError::NoHeader { .. } => ErrorKind::Usage,
-        ReparseError::Table(IngestError::Column { .. } | IngestError::Gone { .. }) | ReparseError::Decode(_) => ErrorKind::Usage,
+        ReparseError::Table(IngestError::Column { .. } | IngestError::Ids { .. } | IngestError::Gone { .. }) | ReparseError::Decode(_) => {
+            ErrorKind::Usage
+        }
         _ => ErrorKind::Failed,
     }
 }
@@ -594,9 +598,16 @@ fn reparse_hint(e: &ReparseError) -> Option<String> {
         ReparseError::NoPayload { .. } => "choose a window whose payloads are kept".into(),
         ReparseError::NoHeader { .. } => "choose a window without records of that file".into(),
         ReparseError::Conflict { .. } | ReparseError::Table(IngestError::Conflict { .. }) => "reparse again; nothing was changed".into(),
+        ReparseError::Table(IngestError::Ids { source_name, .. }) => ids_hint(source_name),
         ReparseError::Table(IngestError::Column { .. }) => "give the changed column a new name; the table keeps the old one".into(),
         _ => return None,
     })
+}
+
+fn ids_hint(source: &str) -> String {
+    format!(
+        "declare record_id of [source.{source}], and the mask of its column, as before; for other ids, land the files again under a source of another name"
+    )
 }
 
 fn window_hint(e: &WindowError) -> Option<String> {

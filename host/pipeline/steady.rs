@@ -105,6 +105,7 @@ impl Workshop {
         let reference = TransformRef { name: d.name.clone(), version: d.version.clone() };
         let mut dataset = Dataset { transform: reference, checks: Vec::new(), ..self.project.dataset(&request.dataset)?.clone() };
         dataset.params.extend(request.params.iter().cloned());
+        self.refuse_other_ids(&dataset)?;
         let asked = run_request(request, &dataset.transform);
         let (facts, _) = self.facts(&dataset, transform.digest(), request.snapshot)?;
         let planned = plan(&facts, &self.plan_request(&asked, &dataset)?)?;

@@ -1,0 +1,29 @@
+//! What restitch.toml declares now, compared with how records landed and datasets were published.
+//! Never lets rows be computed that would count a record twice.
+//! Asked before every plan, and again before one that was saved is carried out.
+
+use super::{Error, Workshop};
+use crate::{config::Dataset, ingest::same_ids};
+
+impl Workshop {
+    /// Refuses a dataset that is published in another cut, or that reads records whose ids are made of something else than is declared.
+    ///
+    /// # Errors
+    /// It is; or it does.
+    pub(super) fn refuse_redeclared(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        self.refuse_recut(dataset)?;
+        self.refuse_other_ids(dataset)
+    }
+
+    /// Refuses a dataset that reads records whose ids are made of something else than is declared now: one record would count twice.
+    ///
+    /// # Errors
+    /// It does.
+    pub(super) fn refuse_other_ids(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        for name in dataset.inputs.iter().chain(dataset.lookups.values()) {
+            let source = self.project.source(name)?;
+            self.catalog.read(|v| same_ids(&v, source))?;
+        }
+        Ok(())
+    }
+}
