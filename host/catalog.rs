@@ -36,7 +36,7 @@ use crate::{
     store::{Faults, Store},
     time::IngestTime,
 };
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, config::DbConfig, params};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, TransactionBehavior, config::DbConfig, params};
 use std::time::Duration;
 
 /// A value of one of our own tables.
@@ -295,6 +295,7 @@ impl Catalog {
         if version != schema::STATE_VERSION.to_string() {
             return refuse("restitch warehouse", version, schema::STATE_VERSION.to_string());
         }
+        renew_views(&connection)?;
         // DuckDB resolves a relative path against its own working directory, so the catalog holds an absolute one,
         // and a warehouse that was moved says so when it is next opened.
         let here = absolute_data(store);
@@ -372,6 +373,19 @@ fn configure(connection: &Connection) -> Result<(), CatalogError> {
     Ok(())
 }
 
+/// Makes those views anew that another release made otherwise: they hold nothing.
+fn renew_views(connection: &Connection) -> Result<(), CatalogError> {
+    for view in schema::VIEWS.split_terminator(';').map(str::trim).filter(|v| !v.is_empty()) {
+        let name = view.split_whitespace().nth(2).unwrap_or_default();
+        let stands: Option<String> =
+            connection.query_row("SELECT sql FROM sqlite_master WHERE type = 'view' AND name = ?1", [name], |r| r.get(0)).optional()?;
+        if stands.as_deref() != Some(view) {
+            connection.execute_batch(&format!("BEGIN IMMEDIATE; DROP VIEW IF EXISTS {name}; {view}; COMMIT;"))?;
+        }
+    }
+    Ok(())
+}
+
 fn has_table(connection: &Connection, name: &str) -> Result<bool, CatalogError> {
     Ok(connection.query_row("SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = ?1", params![name], |r| r.get::<_, i64>(0))? > 0)
 }
@@ -379,4 +393,29 @@ fn has_table(connection: &Connection, name: &str) -> Result<bool, CatalogError> 
 /// DuckLake's text of a TIMESTAMPTZ in a SQLite catalog.
 fn sql_time(at: IngestTime) -> String {
     chrono::DateTime::from_timestamp_micros(at.0).unwrap_or_default().format("%Y-%m-%d %H:%M:%S%.6f+00").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_that_another_release_made_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(folder.path());
+        let views = |c: &Catalog| {
+            let mut statement = c.connection.prepare("SELECT sql FROM sqlite_master WHERE type = 'view' ORDER BY name").unwrap();
+            statement.query_map([], |r| r.get(0)).unwrap().collect::<Result<Vec<String>, _>>().unwrap()
+        };
+        let catalog = Catalog::create(&store, IngestTime(0)).unwrap();
+        let (made, mark) = (views(&catalog), catalog.connection.total_changes());
+        assert_eq!(made.len(), 4);
+        assert_eq!(mark, 0, "nothing is written where all is as it should be");
+        catalog
+            .connection
+            .execute_batch("DROP VIEW restitch_runs; CREATE VIEW restitch_runs AS SELECT 1 AS other; DROP VIEW restitch_queue")
+            .unwrap();
+        drop(catalog);
+        assert_eq!(views(&Catalog::open(&store).unwrap()), made);
+    }
 }

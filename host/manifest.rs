@@ -9,7 +9,7 @@ use crate::{
     access::Approval,
     config::{Dataset, Dedup, Limits, MaxRejects, Source},
     id::{Digest, RunId, SnapshotId},
-    time::{EventTime, format_us},
+    time::{EventTime, IngestTime, format_us},
     window::{Calendar, Grain, Window},
 };
 use chrono_tz::Tz;
@@ -338,6 +338,12 @@ pub struct Manifest {
     pub base_snapshot: SnapshotId,
     /// The version that it made.
     pub published_snapshot: Option<SnapshotId>,
+    /// Who made it visible: the operator, or whoever published or approved it later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_by: Option<String>,
+    /// When, in UTC microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub published_us: Option<i64>,
     /// For a rollback, the run that it undoes; for a replay, the run that it repeats.
     pub of_run: Option<RunId>,
     /// The raw files that were read.
@@ -389,6 +395,18 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Says that it is visible: as which version of the warehouse, by whose command and when.
+    pub fn publish(&mut self, snapshot: SnapshotId, operator: &str, now: IngestTime) {
+        self.status = Status::Published;
+        self.published_snapshot = Some(snapshot);
+        (self.published_by, self.published_us) = (Some(operator.to_owned()), Some(now.0));
+    }
+
+    /// Returns who else than its operator made it visible, if somebody did.
+    pub fn published_for_it(&self) -> Option<&str> {
+        self.published_by.as_deref().filter(|by| *by != self.operator)
+    }
+
     /// Says that its staged rows are thrown away.
     pub fn discard(&mut self, discarded: Discarded) {
         self.status = Status::Discarded;

@@ -145,7 +145,7 @@ impl PublishError {
     }
 }
 
-/// Swaps the partitions of a checked run in, and completes its manifest.
+/// Swaps the partitions of a checked run in by the command of its operator, and completes its manifest.
 ///
 /// # Errors
 /// [`PublishError`]; readers see what they saw before.
@@ -161,7 +161,8 @@ pub fn publish(
     staged: &[Written],
     now: IngestTime,
 ) -> Result<(), PublishError> {
-    publish_together(store, catalog, &mut [Ready { manifest, fields, staged }], now)
+    let operator = manifest.operator.clone();
+    publish_together(store, catalog, &mut [Ready { manifest, fields, staged }], &operator, now)
 }
 
 /// A checked run, and what it staged.
@@ -174,13 +175,13 @@ pub struct Ready<'r> {
     pub staged: &'r [Written],
 }
 
-/// As [`publish`], for several runs in one transaction: all of them, or none.
+/// As [`publish`], for several runs in one transaction and by the command of whoever publishes them now: all of them, or none.
 ///
 /// # Errors
 /// [`PublishError`]; a conflict names what changed under each of them.
 /// # After a crash
 /// As for [`publish`].
-pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready], now: IngestTime) -> Result<(), PublishError> {
+pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready], operator: &str, now: IngestTime) -> Result<(), PublishError> {
     let mut placed: Vec<Vec<String>> = Vec::new();
     for i in 0..runs.len() {
         match place(store, catalog, &mut runs[i]) {
@@ -191,15 +192,14 @@ pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready]
             }
         }
     }
-    let author = runs.first().map_or(String::new(), |r| r.manifest.operator.clone());
     let said = |r: &Ready| format!("{} {} of {}", r.manifest.kind.name(), r.manifest.run, r.manifest.recipe.dataset);
     let message = runs.iter().map(said).collect::<Vec<_>>().join("; ");
     let before: Vec<_> = runs.iter().map(|r| (r.manifest.status, r.manifest.published_snapshot, r.manifest.others)).collect();
-    let committed = catalog.commit(now, &author, &message, |commit| {
+    let committed = catalog.commit(now, operator, &message, |commit| {
         let tables = compared(commit, runs)?;
         runs.iter_mut().zip(&tables).zip(&placed).try_for_each(|((run, table), paths)| {
             let files: Vec<_> = paths.iter().map(String::as_str).zip(run.staged.iter().map(|w| &w.file)).collect();
-            swap(commit, run.manifest, table, &files)?;
+            swap(commit, run.manifest, table, &files, (operator, now))?;
             Ok(commit.put_run(run.manifest, Some(now))?)
         })
     });
@@ -209,10 +209,13 @@ pub fn publish_together(store: &Store, catalog: &mut Catalog, runs: &mut [Ready]
             // An error of the commit leaves its outcome open: look, then clean up.
             match catalog.read(|v| v.run(run.manifest.run)) {
                 Ok(Some(row)) if row.manifest.status == Status::Published => {
-                    (run.manifest.status, run.manifest.published_snapshot) = (Status::Published, row.manifest.published_snapshot);
+                    let Manifest { status, published_snapshot, published_by, published_us, .. } = row.manifest;
+                    (run.manifest.status, run.manifest.published_snapshot) = (status, published_snapshot);
+                    (run.manifest.published_by, run.manifest.published_us) = (published_by, published_us);
                 }
                 _ => {
                     (run.manifest.status, run.manifest.published_snapshot, run.manifest.others) = (status, snapshot, others);
+                    (run.manifest.published_by, run.manifest.published_us) = (None, None);
                     recover::withdraw(store, catalog, &owner).ok();
                 }
             }
@@ -376,7 +379,13 @@ fn compare_columns(manifest: &Manifest, table: &Table, fields: &[Field], staged:
 }
 
 /// The swap: old files end, new ones begin, and everything that goes with it but the run's own rows.
-fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&str, &NewFile)]) -> Result<(), PublishError> {
+fn swap(
+    commit: &mut Commit,
+    manifest: &mut Manifest,
+    table: &Table,
+    files: &[(&str, &NewFile)],
+    (operator, now): (&str, IngestTime),
+) -> Result<(), PublishError> {
     let recipe = &manifest.recipe;
     let starts = || manifest.partitions.iter().map(|p| EventTime(p.start_us));
     let before = commit.view().sum_without(&recipe.dataset, starts(), commit.view().partition_sum(&recipe.dataset)?)?;
@@ -412,8 +421,7 @@ fn swap(commit: &mut Commit, manifest: &mut Manifest, table: &Table, files: &[(&
         return Err(PublishError::Disturbed { run: manifest.run, before: before.checksum(), after: after.checksum() });
     }
     manifest.others = Some(OthersRecord { partitions: after.partitions as u64, checksum: after.checksum() });
-    manifest.status = Status::Published;
-    manifest.published_snapshot = Some(snapshot);
+    manifest.publish(snapshot, operator, now);
     commit.clear_intents(&manifest.run.to_string())?;
     Ok(())
 }
@@ -476,7 +484,7 @@ pub fn rollback(
             compare_with_base(commit, &manifest, &table)?;
             let copies = commit.copies_of(&priors.iter().flat_map(|p| &p.files).collect::<Vec<_>>(), &table)?;
             let files: Vec<_> = paths.iter().map(String::as_str).zip(&copies).collect();
-            swap(commit, &mut manifest, &table, &files)?;
+            swap(commit, &mut manifest, &table, &files, (&author, now))?;
             // Its partitions stand since it began.
             commit.put_manifest(&manifest, Some(now))?;
             Ok(commit.put_files(&manifest)?)
@@ -493,7 +501,7 @@ pub fn rollback(
             }
             recover::withdraw(store, catalog, &owner).ok();
             (manifest.status, manifest.error) = (Status::Failed, Some(e.to_string()));
-            (manifest.published_snapshot, manifest.others) = (None, None);
+            (manifest.published_snapshot, manifest.published_by, manifest.published_us, manifest.others) = (None, None, None, None);
             catalog.record(|r| r.put_run(&manifest, Some(now))).ok();
             Err(e)
         }

@@ -220,8 +220,8 @@ fn exchange(commit: &mut Commit, source: &Source, look: &Look, manifest: &mut Ma
     let files: Vec<_> = swap.written.iter().zip(swap.names).map(|((_, w), name)| (name.as_str(), &w.file)).collect();
     commit.add_files(&table, &files)?;
     commit.put_reparsed(&source.name, &swap.windows, manifest.run)?;
-    manifest.status = Status::Published;
-    manifest.published_snapshot = Some(commit.snapshot());
+    let operator = manifest.operator.clone();
+    manifest.publish(commit.snapshot(), &operator, now);
     commit.put_run(manifest, Some(now))?;
     commit.clear_intents(&manifest.run.to_string())?;
     Ok(())

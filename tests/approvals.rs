@@ -34,11 +34,20 @@ fn message(object: &Value) -> String {
 }
 
 fn published(lab: &Lab) -> Value {
+    query(lab, "select * from daily order by 1, 2")
+}
+
+fn query(lab: &Lab, sql: &str) -> Value {
+    serde_json::from_str(&text(lab, &["--json", "query", sql])).unwrap()
+}
+
+/// What ana is told.
+fn text(lab: &Lab, words: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_restitch"));
-    command.arg("-C").arg(lab.folder.path()).args(["--json", "--operator", "ana", "query", "select * from daily order by 1, 2"]);
+    command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now, "--operator", "ana"]).args(words);
     let out = command.env("RESTITCH_TOKEN", "token of ana").output().unwrap();
-    assert!(out.status.success());
-    serde_json::from_slice(&out.stdout).unwrap()
+    assert!(out.status.success(), "{words:?}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
 }
 
 /// Two days of May, published by `nightly`, and a late record of the first from long ago.
@@ -90,6 +99,47 @@ fn only_publishers_publish_and_others_may_stage_for_them() {
     assert_eq!((code, message(&object).as_str()), (5, "eve may not publish daily"));
     assert_eq!(go(&lab, "nightly", &format!("rollback {run}")).0, 0);
     assert_eq!(published(&lab), before);
+}
+
+/// Who asked for a run is one thing, who made it visible, and when, another.
+#[test]
+fn who_publishes_what_another_staged_is_on_record() {
+    let mut lab = lab("approval = \"required\"");
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-02T10:00:00Z", "B", "10")).unwrap();
+    assert_eq!(go(&lab, "nightly", "ingest orders a.jsonl").0, 0);
+    assert_eq!(go(&lab, "eve", "run daily --stage").1["published_by"], Value::Null);
+    assert_eq!(go(&lab, "ben", "approve r1 --reason seen --later").0, 0);
+    lab.now = "2026-06-02T07:00:00Z";
+    assert_eq!(go(&lab, "ana", "publish r1").0, 0);
+    assert_eq!(go(&lab, "nightly", "backfill daily --start 2026-05-01 --end 2026-05-01").0, 5);
+    lab.now = "2026-06-03T08:00:00Z";
+    let (code, approved) = go(&lab, "ben", "approve r2 --reason seen");
+    assert_eq!((code, &approved["published_by"]), (0, &Value::from("ben")));
+    assert_eq!(go(&lab, "ana", "rollback r2").0, 0);
+    let by = |run: &str| {
+        let m = go(&lab, "eve", &format!("show {run}")).1;
+        (m["operator"].clone(), m["published_by"].clone(), m["published_us"].as_i64().unwrap() / 1_000_000)
+    };
+    let at = |text: &str| restitch::time::parse(text, chrono_tz::Tz::UTC).unwrap().0 / 1_000_000;
+    assert_eq!(by("r1"), ("eve".into(), "ana".into(), at("2026-06-02T07:00:00Z")));
+    assert_eq!(by("r2"), ("nightly".into(), "ben".into(), at("2026-06-03T08:00:00Z")));
+    assert_eq!(by("r3"), ("ana".into(), "ana".into(), at("2026-06-03T08:00:00Z")));
+    let rows = |sql: &str| query(&lab, sql)["rows"].clone();
+    assert_eq!(
+        rows("select run, operator, published_by, published from restitch_runs where run < 'r3' order by run"),
+        serde_json::json!([
+            { "run": "r1", "operator": "eve", "published_by": "ana", "published": "2026-06-02T07:00:00Z" },
+            { "run": "r2", "operator": "nightly", "published_by": "ben", "published": "2026-06-03T08:00:00Z" },
+        ])
+    );
+    let authors = "select author from ducklake_snapshot_changes where commit_message like '%r_ of %' order by snapshot_id";
+    assert_eq!(rows(authors), serde_json::json!([{ "author": "ana" }, { "author": "ben" }, { "author": "ana" }]));
+    let why = text(&lab, &["why", "daily", "2026-05-01"]);
+    let first = "r1 published it (run, stage: missing), by ana at 2026-06-02T07:00:00Z, asked for by eve at 2026-06-01T00:00:00Z";
+    assert!(why.contains(first) && why.contains("by ben at 2026-06-03T08:00:00Z, asked for by nightly at"), "{why}");
+    assert!(why.contains("r3 rolled r2 back, by ana at 2026-06-03T08:00:00Z\n"), "{why}");
+    assert!(text(&lab, &["show", "r1"]).contains("over snapshot 1, by ana at 2026-06-02T07:00:00Z"));
+    assert!(text(&lab, &["runs"]).contains("  eve, published by ana  "));
 }
 
 #[test]

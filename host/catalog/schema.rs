@@ -148,7 +148,8 @@ SELECT q.dataset, q.partition, q.kind, q.tier, sum(q.records) AS records, count(
 FROM restitch_repair_queue q LEFT JOIN restitch_partition p ON p.dataset = q.dataset AND p.start_us = q.start_us
 WHERE q.snapshot_id > coalesce(p.input_snapshot, -1) AND (q.kind <> 'moved' OR p.dataset IS NOT NULL) GROUP BY q.dataset, q.start_us, q.partition, q.kind, q.tier;
 CREATE VIEW restitch_runs AS
-SELECT 'r' || run_id AS run, kind, dataset, status, mode, operator, reason, transform, transform_digest, input_snapshot, published_snapshot, CASE WHEN undoes IS NULL THEN NULL ELSE 'r' || undoes END AS undoes,
+SELECT 'r' || run_id AS run, kind, dataset, status, mode, operator, reason, transform, transform_digest, input_snapshot, published_snapshot, json_extract(manifest, '$.published_by') AS published_by,
+  strftime('%Y-%m-%dT%H:%M:%SZ', json_extract(manifest, '$.published_us') / 1000000, 'unixepoch') AS published, CASE WHEN undoes IS NULL THEN NULL ELSE 'r' || undoes END AS undoes,
   partitions, rows_in, rows_out, checksum, strftime('%Y-%m-%dT%H:%M:%SZ', started_us / 1000000, 'unixepoch') AS started, strftime('%Y-%m-%dT%H:%M:%SZ', finished_us / 1000000, 'unixepoch') AS finished, error
 FROM restitch_run;
 CREATE VIEW restitch_quarantined AS

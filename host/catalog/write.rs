@@ -35,6 +35,8 @@ fn without_rows(m: &Manifest) -> Manifest {
         plan_digest: m.plan_digest,
         base_snapshot: m.base_snapshot,
         published_snapshot: m.published_snapshot,
+        published_by: m.published_by.clone(),
+        published_us: m.published_us,
         of_run: m.of_run,
         inputs: m.inputs.clone(),
         partitions: Vec::new(),

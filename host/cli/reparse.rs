@@ -6,7 +6,7 @@ use super::{
     output::{Answer, Table, bytes, count, facts, millis},
     progress::{Meter, Unit},
     report::Failure,
-    show::manifest_json,
+    show::{manifest_json, published_text},
 };
 use crate::{
     catalog::RunRow,
@@ -85,7 +85,7 @@ pub(super) fn text(row: &RunRow) -> String {
         ("Window", m.window.as_ref().map(|[start, end]| format!("[{start}, {end})"))),
         ("Read", Some(format!("{} at snapshot {}: {files}, {}, {}", m.recipe.dataset, m.recipe.input_snapshot, count(raw.0, "row"), bytes(raw.1)))),
         ("In the window", m.reparse.as_ref().map(|r| format!("{}, {} of them changed", count(r.inside as i64, "record"), r.changed))),
-        ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
+        ("Published", published_text(m)),
         ("Made by", Some(format!("restitch {}, time zones {}", m.versions.restitch, m.versions.time_zones))),
     ]);
     if let Some(r) = &m.reparse {

@@ -11,6 +11,7 @@ use crate::{
     catalog::RunRow,
     id::RunId,
     manifest::{CheckRecord, Kind, Manifest, Mode, Timings, WriteMode, dedup_text},
+    time::{IngestTime, format_us},
 };
 use serde_json::{Value, json};
 
@@ -57,7 +58,7 @@ pub(super) fn runs(args: RunsArgs, cx: &Context) -> Result<Answer, Failure> {
             or_dash(r.rows_in),
             or_dash(r.rows_out),
             m.recipe.transform.clone(),
-            m.operator.clone(),
+            m.published_for_it().map_or(m.operator.clone(), |by| format!("{}, published by {by}", m.operator)),
             r.started.to_string(),
             m.reason.clone().unwrap_or_default(),
         ]);
@@ -71,7 +72,7 @@ pub(super) fn row_json(r: &RunRow) -> Value {
     let m = &r.manifest;
     json!({ "run": m.run, "kind": m.kind.name(), "dataset": m.recipe.dataset, "status": m.status.name(), "mode": m.mode.name(), "of_run": m.of_run,
         "partitions": r.partitions, "records": r.rows_in, "rows": r.rows_out, "transform": m.recipe.transform, "transform_digest": m.recipe.transform_digest,
-        "input_snapshot": m.recipe.input_snapshot, "published_snapshot": m.published_snapshot, "operator": m.operator, "reason": m.reason, "checksum": m.checksum,
+        "input_snapshot": m.recipe.input_snapshot, "published_snapshot": m.published_snapshot, "published_by": m.published_by, "published": m.published_us.map(|us| ingest_json(IngestTime(us))), "operator": m.operator, "reason": m.reason, "checksum": m.checksum,
         "started": ingest_json(r.started), "finished": r.finished.map(ingest_json), "error": m.error })
 }
 
@@ -100,11 +101,19 @@ pub(super) fn grants_text(m: &Manifest) -> Option<String> {
 
 /// Returns what a run waits for, or whose word it has.
 fn approval_text(a: &Approval) -> String {
-    use crate::time::format_us;
     match &a.given {
         Some(g) => format!("by {} at {}: {} ({})", g.operator, format_us(g.at_us), g.reason, a.why),
         None => format!("waits until {} ({})", format_us(a.expires_us), a.why),
     }
+}
+
+/// Returns as what it became visible, by whom and when.
+pub(super) fn published_text(m: &Manifest) -> Option<String> {
+    let mut text = format!("as snapshot {}, over snapshot {}", m.published_snapshot?, m.base_snapshot);
+    if let (Some(by), Some(at)) = (&m.published_by, m.published_us) {
+        text += &format!(", by {by} at {}", format_us(at));
+    }
+    Some(text)
 }
 
 /// How far it went, and how it writes where that does not say it.
@@ -168,7 +177,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Quarantine", r.quarantine.map(|max| format!("at most {max} of a partition"))),
         ("Key", Some(r.key.join(", "))),
         ("Limits", Some(limits_text(&r.limits))),
-        ("Clock, seed", Some(format!("{}, {}", crate::time::format_us(r.as_of_us), r.seed))),
+        ("Clock, seed", Some(format!("{}, {}", format_us(r.as_of_us), r.seed))),
         (
             "Read",
             Some(format!(
@@ -186,7 +195,7 @@ fn text(row: &RunRow, gone: Option<String>) -> String {
         ("Read of published", base_text(m)),
         ("Not read", (!m.gaps.is_empty()).then(|| m.gaps.join("; "))),
         ("Replay", gone.map(|g| format!("cannot be replayed: {g}"))),
-        ("Published", m.published_snapshot.map(|s| format!("as snapshot {s}, over snapshot {}", m.base_snapshot))),
+        ("Published", published_text(m)),
         ("Together with", (!m.together.is_empty()).then(|| m.together.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "))),
         ("Checksum", m.checksum.map(|c| c.to_string())),
         ("Others", others_text(m).lines().next().map(str::to_owned)),

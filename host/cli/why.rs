@@ -13,7 +13,7 @@ use crate::{
     manifest::{Kind, Manifest, Mode, PartitionRecord, Status, UpstreamRecord},
     pipeline::{Why, upstream::summary},
     query::rows_json,
-    time::format_span,
+    time::{IngestTime, format_span},
 };
 use serde_json::{Value, json};
 
@@ -174,7 +174,12 @@ fn story(run: &RunRow, p: &PartitionRecord) -> String {
         (_, Status::Done) => format!("computed it in a dry run ({}: {})", m.kind.name(), p.reason),
         (_, status) => format!("left it alone: {} ({})", status.name(), m.kind.name()),
     };
-    let mut text = format!("{} {did}, by {} at {}", m.run, m.operator, run.started);
+    let published = m.published_by.as_deref().zip(m.published_us.map(IngestTime));
+    let (by, at) = published.unwrap_or((&m.operator, run.started));
+    let mut text = format!("{} {did}, by {by} at {at}", m.run);
+    if m.published_for_it().is_some() {
+        text += &format!(", asked for by {} at {}", m.operator, run.started);
+    }
     if let Some(reason) = &m.reason {
         text += &format!(", because {reason:?}");
     }

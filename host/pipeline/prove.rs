@@ -123,6 +123,8 @@ impl Workshop {
             together: Vec::new(),
             approval: None,
             published_snapshot: None,
+            published_by: None,
+            published_us: None,
             others: None,
             partitions: planned,
             checks: Vec::new(),

@@ -89,6 +89,8 @@ impl Workshop {
             plan_digest: None,
             base_snapshot: look.snapshot,
             published_snapshot: None,
+            published_by: None,
+            published_us: None,
             of_run: None,
             inputs: look.files.iter().map(input_file).collect(),
             partitions: Vec::new(),

@@ -119,6 +119,8 @@ impl Workshop {
                     others: None,
                     base_snapshot: base,
                     published_snapshot: None,
+                    published_by: None,
+                    published_us: None,
                     inputs: Vec::new(),
                     partitions,
                     checks: Vec::new(),

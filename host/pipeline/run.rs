@@ -326,6 +326,8 @@ impl Workshop {
             plan_digest: saved,
             base_snapshot: bound.base_snapshot,
             published_snapshot: None,
+            published_by: None,
+            published_us: None,
             of_run: None,
             inputs,
             partitions: planned(partitions),

@@ -60,7 +60,7 @@ impl Workshop {
         let now = self.options.clock.now();
         let mut each: Vec<Ready> =
             ready.iter_mut().map(|(_, manifest, staged)| Ready { manifest, fields: &staged.fields, staged: &staged.files }).collect();
-        publish::publish_together(&self.store, &mut self.catalog, &mut each, now)?;
+        publish::publish_together(&self.store, &mut self.catalog, &mut each, &self.options.operator, now)?;
         let took = ms(began) / ready.len() as f64;
         let mut manifests = Vec::new();
         for (claim, mut manifest, _) in ready {
