@@ -7,8 +7,9 @@ use crate::{
 };
 use restitch::{
     id::Digest,
-    manifest::Kind,
+    manifest::{Kind, Mode},
     pipeline::{Error, ErrorKind, RunRequest},
+    plan::BoundPlan,
 };
 
 const SECRET: &str = "4111222233334444";
@@ -104,6 +105,41 @@ fn a_run_reads_payloads_by_a_word_that_its_manifest_keeps() {
     std::fs::write(lab.path("restitch.toml"), toml).unwrap();
     let e = lab.try_go(Lab::request(Kind::Backfill, window)).unwrap_err();
     assert!(matches!(e, Error::Masked { .. }), "{}", chain(&e));
+}
+
+/// A word in a file is that of the one whose name stands there, and of nobody who can write the file.
+#[test]
+fn a_plan_reads_payloads_for_the_one_whose_word_it_names_alone() {
+    let lab = landed(&masked().replace("[\"alice\"]", "[\"alice\", \"bob\"]"));
+    let window = Some(("2026-05-01", "2026-05-01"));
+    let apply = |operator: &str, plan: &BoundPlan| {
+        let mut workshop = lab.open();
+        workshop.options.operator = operator.into();
+        let done = workshop.apply(&BoundPlan::parse(&plan.text()).unwrap(), &());
+        done.map(|d| d.manifest.unwrap()).map_err(|e| (e.kind().code(), e.to_string(), e.hint().unwrap_or_default()))
+    };
+    let asked =
+        RunRequest { filter: Some("_payload is not null".into()), grant_payload: Some("case 12".into()), ..Lab::request(Kind::Backfill, window) };
+    let mut workshop = lab.open();
+    workshop.options.operator = "alice".into();
+    let plan = workshop.bind(&asked).unwrap();
+    drop(workshop);
+    let no_reader = (5, "tester may not read payloads of source orders, which masks columns".to_owned());
+    let (code, message, hint) = apply("tester", &plan).unwrap_err();
+    assert_eq!(((code, message), hint.as_str()), (no_reader.clone(), "payload_readers of [source.orders]: alice, bob"));
+    let (code, message, hint) = apply("bob", &plan).unwrap_err();
+    assert_eq!((code, message.as_str()), (5, "the plan reads payloads of source orders by the word of alice, and bob applies it"));
+    assert_eq!(hint, "alice applies it, or plan again with a word of your own: --grant-payload REASON");
+    // Taken from a file that alice made, or written by hand: into a plan of one's own, whose digest anybody can make.
+    let mut forged = lab.bind(Kind::Backfill, window);
+    (forged.grants, forged.recipe.filter, forged.mode) = (plan.grants.clone(), Some(format!("_payload like '%{SECRET}%'")), Mode::DryRun);
+    let (code, message, _) = apply("tester", &forged).unwrap_err();
+    assert_eq!((code, message), no_reader);
+    // Nor is a word taken where nothing would read by it.
+    forged.recipe.filter = None;
+    assert_eq!(apply("bob", &forged).unwrap_err().0, 5);
+    assert_eq!(lab.rows("select count(*) from restitch_run"), ["0"]);
+    assert_eq!(apply("alice", &plan).unwrap().grants, plan.grants);
 }
 
 #[test]

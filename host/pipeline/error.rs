@@ -199,6 +199,9 @@ pub enum Error {
     /// A word from somebody who may not give it.
     #[error("{operator} may not read payloads of source {source_name}, which masks columns")]
     NotReader { operator: String, source_name: String, readers: Vec<String> },
+    /// A plan that reads payloads by the word of another than who carries it out.
+    #[error("the plan reads payloads of source {source_name} by the word of {given}, and {operator} applies it")]
+    OtherWord { source_name: String, given: String, operator: String },
     #[error(transparent)]
     Access(#[from] AccessError),
     /// A run that is computed and checked, and waits for somebody's word.
@@ -263,7 +266,9 @@ impl Error {
             | Error::Expired { .. }
             | Error::NotUndoable { .. } => ErrorKind::Usage,
             Error::Reparse(e) => reparse_kind(e),
-            Error::Masked { .. } | Error::NotReader { .. } | Error::Access(_) | Error::Waiting { .. } => ErrorKind::Approval,
+            Error::Masked { .. } | Error::NotReader { .. } | Error::OtherWord { .. } | Error::Access(_) | Error::Waiting { .. } => {
+                ErrorKind::Approval
+            }
             Error::RawMoved { .. } | Error::Gc(GcError::Changed) => ErrorKind::Conflict,
             Error::Catalog(CatalogError::Missing(_) | CatalogError::Exists(_) | CatalogError::Lost { .. } | CatalogError::Version { .. }) => {
                 ErrorKind::Usage
@@ -523,6 +528,7 @@ impl Error {
             Error::Publish(PublishError::Expired { partition, .. }) => Some(format!(
                 "compute the partition again (`restitch backfill DATASET --start {partition} --end {partition}`), and let `restitch gc` expire snapshots: it keeps what can be rolled back to"
             )),
+            Error::OtherWord { given, .. } => Some(format!("{given} applies it, or plan again with a word of your own: --grant-payload REASON")),
             Error::Publish(PublishError::Removed { .. }) => text("roll back to a later version, or compute the partition again: `restitch backfill`"),
             Error::Damaged { path, .. } => missing_hint(path),
             Error::Ingest(IngestError::Decode(_)) => None,

@@ -31,14 +31,22 @@ pub(super) fn of_run(project: &Project, dataset: &Dataset, d: &Descriptor, reque
     Ok(grants)
 }
 
-/// Refuses a plan that reads more payloads now than it was granted, or by the word of somebody who may not give it any more.
+/// Refuses a plan that reads more payloads now than it was granted, by the word of somebody who may not give it any more, or by that of anybody but
+/// the `operator` who carries it out: whoever can write a file can write any name into it.
 ///
 /// # Errors
-/// As for [`of_run`].
-pub(super) fn still_hold(project: &Project, dataset: &Dataset, d: &Descriptor, plan: &BoundPlan) -> Result<(), Error> {
+/// As for [`of_run`]; [`Error::OtherWord`].
+pub(super) fn still_hold(project: &Project, dataset: &Dataset, d: &Descriptor, plan: &BoundPlan, operator: &str) -> Result<(), Error> {
+    for given in &plan.grants {
+        if let Some(source) = project.sources.get(&given.source).filter(|s| s.is_masked()) {
+            grant(source, operator, &given.reason)?;
+        }
+        if given.operator != operator {
+            return Err(Error::OtherWord { source_name: given.source.clone(), given: given.operator.clone(), operator: operator.into() });
+        }
+    }
     for_each_reader(project, dataset, d, plan.recipe.filter.as_deref(), &mut |source, what| {
-        let given = plan.grants.iter().find(|g| g.source == source.name).ok_or_else(|| masked(source, what))?;
-        grant(source, &given.operator, &given.reason).map(|_| ())
+        plan.grants.iter().find(|g| g.source == source.name).map(|_| ()).ok_or_else(|| masked(source, what))
     })
 }
 

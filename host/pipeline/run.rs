@@ -137,7 +137,7 @@ impl Workshop {
         }
         self.judge_sources(bound)?;
         let (transform, compile_ms) = self.load_timed(bound.recipe.transform_digest, &bound.recipe.limits)?;
-        grant::still_hold(&self.project, &dataset, transform.descriptor(), bound)?;
+        grant::still_hold(&self.project, &dataset, transform.descriptor(), bound, &self.options.operator)?;
         let granted = |name: &str| bound.grants.iter().any(|g| g.source == name);
         let masked = self.project.sources.values().any(|s| dataset.inputs.contains(&s.name) && s.is_masked() && !granted(&s.name));
         let pinned = self.pin_upstream(&bound.recipe, hull)?;
