@@ -235,6 +235,7 @@ fn plans() {
         reparsed: vec![],
         dropped: vec![],
         by_row_time: false,
+        taken: vec![],
         downstream: false,
         upstream: vec![],
         unready: vec![],

@@ -46,6 +46,8 @@ pub struct Facts {
     pub dropped: Vec<Dropped>,
     /// Whether it says which column has a row's time: a delete-insert of a part of a partition needs that.
     pub by_row_time: bool,
+    /// The first instants of partitions that were published once, and that a rollback took away: in order of time.
+    pub taken: Vec<EventTime>,
     /// Whether datasets are its input, and not sources.
     pub downstream: bool,
     /// The partitions of the datasets that are its input, with all that was published of them.
@@ -62,6 +64,11 @@ impl Facts {
     /// Returns the published partition that begins at `start`.
     pub fn published_at(&self, start: EventTime) -> Option<&PublishedRow> {
         self.published.binary_search_by_key(&start, |p| p.window.start()).ok().map(|i| &self.published[i])
+    }
+
+    /// Returns whether the partition that begins at `start` was published once, and a rollback took it away.
+    pub fn was_taken(&self, start: EventTime) -> bool {
+        self.taken.binary_search(&start).is_ok()
     }
 }
 
@@ -88,7 +95,7 @@ pub struct Request {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reason {
-    /// It was never published.
+    /// It is not there: it was never published, or a rollback took it away.
     Missing,
     /// Late records wait for it.
     Dirty,
@@ -131,6 +138,8 @@ pub struct PlannedRange {
 
 /// What keeps records waiting that no run can take in any more.
 pub const RAW_GONE: &str = "raw is gone";
+/// What keeps late records waiting for a partition that a rollback took away.
+pub const TAKEN: &str = "taken away";
 
 /// A partition that records wait for and that this request leaves alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -427,11 +436,20 @@ fn known_partitions(facts: &Facts) -> KnownMap {
     known
 }
 
+/// Says what is left as it stands because a rollback took it away.
+fn say_taken(facts: &Facts, left: &[Window], plan: &mut Plan) {
+    if let (Some(first), Some(last)) = (left.first(), left.last()) {
+        let names = named(facts, left.len() as u64, *first, *last);
+        plan.gaps.push(format!("{names} left as it stands: taken away by a rollback, and only `restitch backfill` builds it again"));
+    }
+}
+
 /// Decides on every partition of the window, and merges neighbours with one reason.
 fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, plan: &mut Plan) {
     let reasons = Reasons::of_all(facts);
     let mut left_out: Vec<Window> = Vec::new();
     let mut left_frozen: Vec<Window> = Vec::new();
+    let mut left_taken: Vec<Window> = Vec::new();
     let mut decide = |slice: Window| {
         let mut now = known.get(&slice.start()).copied().unwrap_or_default();
         let before = facts.published_at(slice.start());
@@ -464,15 +482,21 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
         if gone && reason.is_some() && ((chosen && wanted) || fresh || now.waiting > 0) {
             left_out.push(slice);
         }
+        // Somebody took it back on purpose: only who names it has it built again.
+        let taken = request.kind != Kind::Backfill && facts.was_taken(slice.start());
+        if taken && ((chosen && wanted) || now.waiting > 0) {
+            left_taken.push(slice);
+        }
         let frozen = request.frozen_before.is_some_and(|before| slice.start() < before);
         // Where several reasons hold, the one that was asked for is the one to show.
-        match reason.filter(|_| chosen && wanted && !gone && !frozen).map(|r| request.only.unwrap_or(r)) {
+        match reason.filter(|_| chosen && wanted && !gone && !frozen && !taken).map(|r| request.only.unwrap_or(r)) {
             Some(reason) => push(&mut plan.ranges, slice, reason, now.records),
             None if fresh || now.waiting > 0 => {
-                let tier = match (gone, frozen, now.approval) {
+                let tier = match (gone, frozen, now.approval, taken) {
                     (true, ..) => RAW_GONE,
-                    (_, true, _) => "frozen",
-                    (.., true) => "approval",
+                    (_, true, ..) => "frozen",
+                    (_, _, true, _) => "approval",
+                    (.., true) => TAKEN,
                     _ => "repair",
                 };
                 let records = now.waiting + if fresh { now.fresh } else { 0 };
@@ -490,6 +514,7 @@ fn choose(facts: &Facts, request: &Request, window: Window, known: &KnownMap, pl
         }
     }
     say_left(facts, &left_frozen, &left_out, plan);
+    say_taken(facts, &left_taken, plan);
 }
 
 /// Says what is left as it stands, and why.
@@ -661,6 +686,7 @@ mod tests {
             reparsed: vec![],
             dropped: vec![],
             by_row_time: false,
+            taken: vec![],
             downstream: false,
             upstream: vec![],
             unready: vec![],

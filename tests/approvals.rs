@@ -247,3 +247,24 @@ fn old_and_frozen_partitions_are_in_the_way_of_their_own_rollback_alone() {
     let (_, stands) = go(&lab, "ana", "status daily");
     assert_eq!(stands.pointer("/datasets/0/partitions").and_then(Value::as_array).map(Vec::len), Some(2), "{stands:#}");
 }
+
+/// It had been published, so it has a history to protect, also where nothing stands any more.
+#[test]
+fn an_old_partition_that_was_taken_back_is_published_again_by_the_word_of_another_alone() {
+    let lab = lab("");
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25") + &order("e2", "2026-05-20T10:00:00Z", "B", "10")).unwrap();
+    assert_eq!((go(&lab, "nightly", "ingest orders a.jsonl").0, go(&lab, "nightly", "run daily").0), (0, 0));
+    assert_eq!(go(&lab, "ana", "rollback r1 --partition 2026-05-01 --reason wrong").0, 0);
+    let before = published(&lab);
+    let (code, done) = go(&lab, "nightly", "run daily");
+    assert_eq!((code, &done["run"]), (0, &Value::Null));
+    assert!(text(&lab, &["run", "daily"]).contains("Note: partition 2026-05-01 left as it stands: taken away by a rollback"));
+    // Nor by an undoing of what took it back.
+    assert_eq!(message(&go(&lab, "nightly", "rollback r2").1), "nightly may not approve runs of daily");
+    let (code, object) = go(&lab, "nightly", OLD);
+    assert_eq!(code, 5);
+    assert_eq!(message(&object), "r3 is computed and checked, and waits for approval (2026-05-01: older than the repair window)");
+    assert_eq!(published(&lab), before);
+    assert_eq!(go(&lab, "ben", "approve r3 --reason seen").0, 0);
+    assert_ne!(published(&lab), before);
+}

@@ -7,6 +7,7 @@ use restitch::{
     id::RunId,
     manifest::{Kind, Manifest, Mode, Status},
     pipeline::{Error, ErrorKind, Outcome, RunRequest, Step},
+    plan::Reason,
     publish::PublishError,
     store::Faults,
 };
@@ -558,6 +559,12 @@ fn after_random_history_a_cascade_comes_to_the_checksums_of_a_rebuild() {
         // What is old and late needs a word, which naming the range is.
         lab.try_go(RunRequest { dataset: "daily".into(), ..Lab::request(Kind::Backfill, Some(("2026-04-01", "2026-05-31"))) }).ok();
         cascade(&lab, Kind::Run, "daily");
+        // So does what a rollback took away, of each dataset.
+        for (dataset, start, end) in [("left", "2026-04", "2026-05"), ("right", "2026-04-01", "2026-05-31"), ("yearly", "2026", "2026")] {
+            let missing = RunRequest { only: Some(Reason::Missing), ..Lab::request(Kind::Backfill, Some((start, end))) };
+            lab.go(RunRequest { dataset: dataset.into(), ..missing });
+            cascade(&lab, Kind::Run, dataset);
+        }
         let fresh = Lab::new(&wide());
         fresh.open().add_transform(&component("clean-orders-1.0.0.wasm")).unwrap();
         for (i, lines) in files.iter().enumerate() {

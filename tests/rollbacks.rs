@@ -318,3 +318,47 @@ fn a_renamed_column_of_raw_takes_no_more_records_until_it_has_its_name_back() {
     assert_ne!(count(), before);
     lab.backfill(DAYS[1], DAYS[1]);
 }
+
+/// What somebody took back on purpose is built again by who names it, and in passing by nobody.
+#[test]
+fn what_a_rollback_took_away_is_left_alone_until_it_is_named() {
+    let lab = Lab::new(ORDERS);
+    lab.land("first.jsonl", orders("first", "1"));
+    let saved = lab.bind(Kind::Run, None);
+    let first = lab.run();
+    let undone = roll_back(&lab, first.run, &[]).manifest.run;
+    assert_eq!(totals(&lab), Vec::<String>::new());
+    let e = lab.open().apply(&saved, &()).unwrap_err();
+    assert_eq!(e.kind(), ErrorKind::Conflict);
+    assert!(e.to_string().contains("; partition 2026-05-02 was taken away by a rollback; "), "{e}");
+    let left = |names: &str| format!("{names} left as it stands: taken away by a rollback, and only `restitch backfill` builds it again");
+    let nothing = |kind: Kind, names: &str| {
+        let done = lab.go(Lab::request(kind, None));
+        assert!(done.manifest.is_none());
+        assert_eq!(done.plan.gaps, [left(names)]);
+        done.plan.waiting.iter().map(|w| format!("{} {} {}", w.partition, w.tier, w.records)).collect::<Vec<_>>()
+    };
+    let all = "3 partitions (2026-05-01 to 2026-05-03)";
+    assert_eq!(nothing(Kind::Run, all), Vec::<String>::new());
+    assert_eq!(lab.open().status(None).unwrap().1[0].buildable, 0);
+    // Late records are no reason either: they wait, and say what for.
+    lab.land("late.jsonl", order("late", "2026-05-02T07:00:00Z", "A", "5"));
+    let waits = ["2026-05-02 taken away 1"];
+    assert_eq!(
+        (nothing(Kind::Run, all), nothing(Kind::Repair, "partition 2026-05-02")),
+        (waits.map(str::to_owned).to_vec(), waits.map(str::to_owned).to_vec())
+    );
+    let out = restitch(&lab, "repair daily").1;
+    assert_eq!(out["plan"]["waiting"][0]["tier"], "taken away");
+    // What was never published is built as ever.
+    lab.land("fourth.jsonl", order("fourth", "2026-05-04T09:00:00Z", "A", "7"));
+    let fourth = lab.run();
+    assert_eq!((fourth.partitions.len(), fourth.gaps), (1, vec![left(all)]));
+    assert_eq!(lab.backfill(DAYS[1], DAYS[1]).partitions[0].reason, "missing");
+    assert_eq!(totals(&lab), ["6.00", "7.00"]);
+    assert_eq!(nothing(Kind::Run, "2 partitions (2026-05-01 to 2026-05-03)"), Vec::<String>::new());
+    // An undoing that is undone brings back what it took.
+    roll_back(&lab, undone, &[DAYS[0]]);
+    assert_eq!(totals(&lab), ["1.00", "6.00", "7.00"]);
+    assert_eq!(nothing(Kind::Run, "partition 2026-05-03"), Vec::<String>::new());
+}

@@ -6,6 +6,7 @@ use super::{CatalogError, Commit, StateWrite, View, state::digest, state::option
 use crate::{
     id::{Digest, RunId, SnapshotId},
     manifest::{FileRecord, Kind, Settings},
+    time::EventTime,
     window::Window,
 };
 use rusqlite::params;
@@ -76,6 +77,19 @@ impl View<'_> {
             }
         }
         Ok(all)
+    }
+
+    /// Returns the first instants of the partitions of `dataset` that were published once, and that a rollback took away: in order of time.
+    ///
+    /// # Errors
+    /// The catalog cannot be read.
+    pub fn taken_away(&self, dataset: &str) -> Result<Vec<EventTime>, CatalogError> {
+        let sql = "SELECT DISTINCT p.start_us FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
+                   WHERE r.dataset = ?1 AND r.status = 'published' AND r.kind = 'rollback' AND p.checksum IS NULL
+                     AND NOT EXISTS (SELECT 1 FROM restitch_partition s WHERE s.dataset = ?1 AND s.start_us = p.start_us) ORDER BY 1";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let rows = statement.query_map([dataset], |r| r.get(0).map(EventTime))?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// Returns the files that `run` recorded of `partition`, in the order in which it wrote them.

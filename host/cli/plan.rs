@@ -9,7 +9,7 @@ use super::{
 use crate::{
     manifest::{Kind, Mode, WriteMode},
     pipeline::Error,
-    plan::{Plan, RAW_GONE},
+    plan::{Plan, RAW_GONE, TAKEN},
 };
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -125,7 +125,7 @@ pub(super) fn plan_text(dataset: &str, plan: &Plan) -> String {
         for w in &plan.waiting {
             let need = match w.tier.as_str() {
                 RAW_GONE | "frozen" => String::new(),
-                "approval" => format!("restitch backfill {dataset} --start {0} --end {0}", w.partition),
+                "approval" | TAKEN => format!("restitch backfill {dataset} --start {0} --end {0}", w.partition),
                 _ => format!("restitch repair {dataset}"),
             };
             table.row([w.partition.clone(), w.tier.clone(), w.records.to_string(), need]);

@@ -182,7 +182,7 @@ impl Workshop {
         if raw_rows != bound.raw_rows && !merged {
             changes.push(format!("snapshot {} had {} raw rows, and {raw_rows} of them are left", recipe.input_snapshot, bound.raw_rows));
         }
-        changes.extend(bound.moved(&plan, &facts.published)?);
+        changes.extend(bound.moved(&plan, &facts)?);
         if changes.is_empty() {
             let runs: BTreeMap<EventTime, RunId> = facts.published.iter().map(|p| (p.window.start(), p.run)).collect();
             let partitions = plan.partitions().map(|p| (p.name, p.window.start(), runs.get(&p.window.start()).copied()));

@@ -7,7 +7,7 @@ use crate::{
     access::{self, AccessError, Approval, Given},
     catalog::StateWrite,
     config::{Access, Dataset},
-    id::RunId,
+    id::{RunId, SnapshotId},
     manifest::{Manifest, Mode, Status},
     plan::Facts,
     publish::PublishError,
@@ -135,12 +135,13 @@ fn windows(manifest: &Manifest) -> Vec<Window> {
     manifest.partitions.iter().filter_map(|p| Window::new(EventTime(p.start_us), EventTime(p.end_us)).ok()).collect()
 }
 
-/// The partitions that are published and final, or have late records of the last tier waiting.
+/// The partitions that are published, or were until a rollback took them away, and are final or have late records of the last tier waiting.
 fn old(facts: &Facts, windows: &[Window]) -> Vec<String> {
     let waits = |w: &Window, read| facts.queue.iter().any(|q| q.window.start() == w.start() && q.tier == "approval" && q.snapshot > read);
     let is_old = |w: &&Window| {
-        let Ok(at) = facts.published.binary_search_by_key(&w.start(), |p| p.window.start()) else { return false };
-        let read = facts.published[at].input_snapshot;
+        // Where nothing stands, all late records wait.
+        let taken = facts.was_taken(w.start()).then_some(SnapshotId(-1));
+        let Some(read) = facts.published_at(w.start()).map(|p| p.input_snapshot).or(taken) else { return false };
         facts.stand.is_some_and(|s| w.end() <= s.cutoffs.approval) || waits(w, read)
     };
     windows.iter().filter(is_old).map(|w| facts.calendar.name(w)).collect()

@@ -154,6 +154,7 @@ impl Workshop {
                 files,
                 reparsed: v.reparsed(&dataset.inputs, input_snapshot)?,
                 dropped: v.dropped_of(&dataset.inputs, input_snapshot)?,
+                taken: v.taken_away(&dataset.name)?,
             };
             Ok((facts, latest))
         })?;

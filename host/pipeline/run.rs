@@ -131,7 +131,7 @@ impl Workshop {
         let dataset = Dataset { checks, ..without_checks(&bound.recipe)? };
         let hull = plan.hull().ok_or_else(|| Error::Internal("a plan with partitions has no window".into()))?;
         let (facts, _) = self.facts_planned(&dataset, bound.recipe.transform_digest, bound.recipe.input_snapshot, Extent::Inside(hull))?;
-        let changes = bound.moved(&plan, &facts.published)?;
+        let changes = bound.moved(&plan, &facts)?;
         if !changes.is_empty() {
             return Err(Error::Moved { dataset: dataset.name, changes });
         }

@@ -2,7 +2,7 @@
 //! Never looks at a clock or a catalog: whoever carries it out compares it with the ground, and refuses if that moved.
 //! `pipeline` makes one for every run; `plan -o` writes it, `apply` reads it.
 
-use super::{Plan, PlannedRange, Reason, StandingRows, Waiting};
+use super::{Facts, Plan, PlannedRange, Reason, StandingRows, Waiting};
 use crate::{
     catalog::PublishedRow,
     id::{Digest, RunId, SnapshotId},
@@ -262,14 +262,14 @@ impl BoundPlan {
     ///
     /// # Errors
     /// [`BoundError::Calendar`], as for [`BoundPlan::plan`].
-    pub fn moved(&self, plan: &Plan, published: &[PublishedRow]) -> Result<Vec<String>, BoundError> {
+    pub fn moved(&self, plan: &Plan, facts: &Facts) -> Result<Vec<String>, BoundError> {
         let mut then: BTreeMap<EventTime, RunId> = BTreeMap::new();
         for s in &self.standing {
             let (first, last) = (partition(plan.calendar, &s.first)?, partition(plan.calendar, &s.last)?);
             let window = Window::new(first.start(), last.end()).map_err(shape)?;
             then.extend(plan.calendar.partitions(window).map(|w| (w.start(), s.run)));
         }
-        let now: BTreeMap<EventTime, &PublishedRow> = published.iter().map(|p| (p.window.start(), p)).collect();
+        let now: BTreeMap<EventTime, &PublishedRow> = facts.published.iter().map(|p| (p.window.start(), p)).collect();
         let mut changes = Vec::new();
         for p in plan.partitions() {
             let (before, stands) = (then.get(&p.window.start()), now.get(&p.window.start()));
@@ -278,6 +278,10 @@ impl BoundPlan {
                     changes.push(format!("partition {} was published by {} (snapshot {})", p.name, s.run, s.published_snapshot));
                 }
                 (Some(run), None) => changes.push(format!("partition {} as {run} published it was taken away", p.name)),
+                // It was published and taken away since: what was not named in the knowledge of that is not built.
+                (None, None) if self.kind != Kind::Backfill && facts.was_taken(p.window.start()) => {
+                    changes.push(format!("partition {} was taken away by a rollback", p.name));
+                }
                 _ => {}
             }
         }

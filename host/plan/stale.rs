@@ -1,7 +1,7 @@
 //! Why published partitions are stale, and what of the datasets before them is not as it should be: computed, never stored.
 //! Never says what is to be done about it: a plan does.
 
-use super::{Facts, known_partitions};
+use super::{Facts, TAKEN, known_partitions};
 use crate::{
     catalog::{PartitionVersions, PublishedRow, QueueKind, QueueRow},
     id::{Digest, RunId, SnapshotId},
@@ -176,6 +176,7 @@ pub fn unready(facts: &Facts) -> Vec<(Window, &'static str)> {
     let word = |start: EventTime| {
         let now = known.get(&start).copied().unwrap_or_default();
         Some(match facts.published_at(start) {
+            None if facts.was_taken(start) => TAKEN,
             None => "missing",
             Some(_) if now.waiting > 0 => "dirty",
             Some(p) if now.on_time.is_some_and(|s| s > p.input_snapshot) => "behind its records",
