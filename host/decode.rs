@@ -213,14 +213,14 @@ pub enum DecodeError {
         source: ::parquet::errors::ParquetError,
     },
     /// The file lacks a column without which no record could be taken.
-    #[error("{}: there is no column {column:?} (it has {})", file.display(), known.join(", "))]
+    #[error("{}: there is no column {column:?} (it has {known})", file.display())]
     MissingColumn {
         /// The file.
         file: PathBuf,
         /// The declared column.
         column: String,
-        /// The columns that the file has, the first twenty of them.
-        known: Vec<String>,
+        /// The columns that the file has: the first twenty names, or only how many, where they could show what is masked.
+        known: String,
     },
     /// A Parquet file has two columns of a name that a declared column asks for.
     #[error("{}: two columns are called {column:?}, and the declared column {declared:?} could be either", file.display())]

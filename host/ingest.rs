@@ -134,6 +134,8 @@ pub struct Ingested {
     pub source: String,
     /// How its files are written.
     pub format: Format,
+    /// Whether raw rows keep the original bytes, with the fields that no column asks for.
+    pub keeps_payload: bool,
     /// The snapshot that it made; `None` if there was nothing new.
     pub snapshot: Option<SnapshotId>,
     /// Its files, in order.
@@ -285,6 +287,7 @@ fn identify(catalog: &mut Catalog, source: &Source, request: &Request) -> Result
     let report = Ingested {
         source: source.name.clone(),
         format: source.format,
+        keeps_payload: source.keep_payload && source.format != Format::Parquet,
         snapshot: None,
         files,
         watermark: (watermark, watermark),

@@ -230,6 +230,38 @@ fn no_reject_no_error_and_no_statistic_shows_a_masked_value() {
     assert_eq!(lab.rows("select distinct name, pin from raw_orders"), ["*** null"]);
 }
 
+/// The first line of a CSV file without a header is a record, whatever is said of its columns.
+#[test]
+fn a_csv_file_without_a_header_line_does_not_show_what_is_masked() {
+    let csv =
+        masked().replace("\"jsonl\"", "\"csv\"").replace(", from = \"/who/name\"", "").replace("max_rejects", "keep_payload = false\nmax_rejects");
+    let record = format!("e1,2026-05-01T09:00:00Z,A,1,{SECRET},{SECRET}x,2\n");
+    let lab = Lab::new(&csv);
+    let refused = |text: &str| {
+        let e = lab.try_land("orders", "bad.csv", text).unwrap_err();
+        let told = format!("{} {:?} {e:?}", chain(&e), e.hint());
+        assert!(!holds_secret(told.as_bytes()), "{told}");
+        chain(&e)
+    };
+    let told = refused(&record.repeat(2));
+    assert!(told.ends_with("there is no column \"event_time\" (it has 7 columns)"), "{told}");
+    assert!(refused(&record.replace(&format!("{SECRET}x"), SECRET)).ends_with("two columns have one name"));
+    // A default may stand for what is not there: then the line is taken for a header.
+    let defaults = csv.replace("\"timestamp\", nullable = false", "\"timestamp\", default = \"2026-05-01\"");
+    std::fs::write(
+        lab.path("restitch.toml"),
+        defaults.replace("record_id = \"event_id\"\n", "").replace("\"string\", nullable = false", "\"string\""),
+    )
+    .unwrap();
+    let report = lab.land("bad.csv", record.repeat(2));
+    assert_eq!(report.files[0].unknown.fields, [("7 columns".to_owned(), 1)]);
+    std::fs::write(lab.path("again.csv"), "event_id,more\ne2,1\n").unwrap();
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_restitch"));
+    let out = command.arg("-C").arg(lab.folder.path()).args(["ingest", "orders"]).arg(lab.path("again.csv"));
+    let told = String::from_utf8(out.output().unwrap().stdout).unwrap();
+    assert!(told.contains("no column asks for: more (1 record). They are not kept.\n"), "{told}");
+}
+
 /// Keys, filters and ids see what is stored: the masked value.
 #[test]
 fn dedup_filters_and_ids_see_the_masked_value() {

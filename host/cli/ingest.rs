@@ -134,7 +134,7 @@ fn unknown(done: &Ingested) -> String {
         return String::new();
     }
     let names: Vec<String> = all.fields.iter().map(|(name, n)| format!("{} ({})", clean(name), count(*n as i64, "record"))).collect();
-    let kept = if done.format == Format::Parquet { "They are not kept." } else { "They are kept in _payload only." };
+    let kept = if done.keeps_payload { "They are kept in _payload only." } else { "They are not kept." };
     format!("\nFields that no column asks for: {}{}. {kept}\n", names.join(", "), if all.more { ", and more" } else { "" })
 }
 

@@ -281,14 +281,20 @@ impl Header {
         let mut sorted: Vec<&String> = names.iter().filter(|n| !n.is_empty()).collect();
         sorted.sort_unstable();
         if let Some(twice) = sorted.windows(2).find(|w| w[0] == w[1]) {
-            return Err(error(format!("two columns are called {:?}", short(twice[0]))));
+            let what = if source.is_masked() { "have one name".into() } else { format!("are called {:?}", short(twice[0])) };
+            return Err(error(format!("two columns {what}")));
         }
         let find = |name: &str| names.iter().position(|n| n == name);
         let places: Vec<Option<usize>> =
             source.columns.iter().map(|c| find(&c.name).or_else(|| c.aliases.iter().find_map(|alias| find(alias)))).collect();
-        missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &names)?;
         let width = names.len();
+        let known = || if source.is_masked() { columns_in(width) } else { first_names(names.iter()) };
+        missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), known)?;
         names.retain(|name| !name.is_empty() && !is_asked_for(name, source));
+        // Where no name is known, the first line may well be a record.
+        if source.is_masked() && places.iter().all(Option::is_none) {
+            names = vec![columns_in(width)];
+        }
         Ok(Header { width, record_id: batch.record_id, places, unknown: names, naming: Arc::new(Naming::under(line)) })
     }
 
@@ -323,12 +329,20 @@ pub(super) fn missing_column(
     event_time: usize,
     record_id: Option<usize>,
     present: impl Fn(usize) -> bool,
-    known: &[String],
+    known: impl FnOnce() -> String,
 ) -> Result<(), DecodeError> {
     let Some(i) = [Some(event_time), record_id].into_iter().flatten().find(|i| !present(*i) && !columns[*i].has_default()) else { return Ok(()) };
-    // A file of another kind may seem to have columns without end.
-    let known = known.iter().take(20).map(|name| short(name).to_owned()).collect();
-    Err(DecodeError::MissingColumn { file: file.to_owned(), column: columns[i].name.clone(), known })
+    Err(DecodeError::MissingColumn { file: file.to_owned(), column: columns[i].name.clone(), known: known() })
+}
+
+/// Returns the first names of columns: a file of another kind may seem to have columns without end.
+pub(super) fn first_names<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    names.take(20).map(|name| short(name)).collect::<Vec<_>>().join(", ")
+}
+
+/// Says how many columns there are, where a first line that is no header could show what is masked.
+fn columns_in(width: usize) -> String {
+    if width == 1 { "1 column".into() } else { format!("{width} columns") }
 }
 
 fn put_field(column: &mut Column, field: &[u8]) -> Result<(), String> {

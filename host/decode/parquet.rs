@@ -5,7 +5,7 @@
 use super::{
     Batch, Chunk, Column, DecodeError, Reject, Scalar, Strings,
     cells::{Cells, hashes},
-    csv::{is_asked_for, missing_column},
+    csv::{first_names, is_asked_for, missing_column},
     number::to_base64,
     open::Opened,
     value::{Value, is_clock, is_date, one_float},
@@ -90,8 +90,8 @@ fn places(source: &Source, file: &Path, fields: &[Arc<Field>], batch: &Batch) ->
     let find = |name: &str| fields.iter().position(|f| f.name() == name);
     let places: Vec<Option<usize>> =
         source.columns.iter().map(|c| find(&c.name).or_else(|| c.aliases.iter().find_map(|alias| find(alias)))).collect();
-    let known: Vec<String> = fields.iter().map(|f| f.name().clone()).collect();
-    missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), &known)?;
+    let known = || first_names(fields.iter().map(|f| f.name()));
+    missing_column(file, &batch.columns, batch.event_time, batch.record_id, |i| places[i].is_some(), known)?;
     for (column, place) in batch.columns.iter().zip(&places) {
         let Some(field) = place.map(|i| &fields[i]) else { continue };
         if fields.iter().filter(|f| f.name() == field.name()).count() > 1 {
