@@ -118,6 +118,37 @@ fn duckdb_reads_every_published_row_and_travels_back_to_before_the_repair() {
     assert_eq!(e.kind().code(), 4, "{e}");
 }
 
+/// DuckDB binds the SQL of the views itself, or lets SQLite scan them: numbers are numbers, and each value is the one that `query` gives.
+#[test]
+fn duckdb_reads_the_views_with_the_types_and_values_of_query() {
+    use crate::quarantine::{lab, records};
+    let lab = lab();
+    lab.land("a.jsonl", records(1, 12, &[(7, "err")]) + &records(9, 5, &[]));
+    lab.run();
+    lab.land("late.jsonl", "{\"id\":\"late\",\"ts\":\"2026-05-01T10:00:00.25Z\",\"do\":\"ok\",\"v\":1}\n");
+    lab.open().rollback(lab.repair().run, false, None).unwrap();
+    let duck = |sql: &str| lake(["sql", &lab.catalog(), sql]);
+    for (view, numbers) in [
+        ("restitch_partitions", "dirty rows bytes input_snapshot published_snapshot"),
+        ("restitch_queue", "records files least_late_seconds most_late_seconds"),
+        ("restitch_runs", "input_snapshot published_snapshot partitions rows_in rows_out"),
+        ("restitch_quarantined", "file_offset snapshot_id seq"),
+    ] {
+        let table = format!("__ducklake_metadata_lake.{view}");
+        let types = duck(&format!("SELECT column_name AS name, column_type AS type FROM (DESCRIBE {table})"));
+        let of = |wanted: &str| types.iter().filter(|c| c["type"] == wanted).map(|c| c["name"].as_str().unwrap()).collect::<Vec<_>>();
+        assert_eq!(of("BIGINT").join(" "), numbers, "{view}");
+        assert_eq!(of("BIGINT").len() + of("VARCHAR").len(), types.len(), "{view}");
+        let rows = lab.open().query(&format!("SELECT * FROM {view} ORDER BY 1, 2"), None).unwrap();
+        let found = Value::Array(duck(&format!("SELECT * FROM {table} ORDER BY 1, 2")));
+        assert_eq!(found, restitch::query::rows_json(&rows), "{view}");
+        assert_ne!(found, serde_json::json!([]), "{view}");
+    }
+    let number = |sql: &str| duck(&sql.replace("restitch_", "__ducklake_metadata_lake.restitch_"))[0]["n"].clone();
+    assert_eq!(number("SELECT max(rows) AS n FROM restitch_partitions WHERE rows > 3"), 11);
+    assert_eq!(number("SELECT count(*) AS n FROM restitch_partitions WHERE dirty = 1"), 1);
+}
+
 /// The sum of the totals of one day, as lake.py prints a decimal.
 fn one_of(rows: &[String], day: &str) -> Box<Value> {
     let cents: i64 = rows.iter().filter(|r| r.starts_with(day)).map(|r| r.rsplit(' ').next().unwrap().replace('.', "").parse::<i64>().unwrap()).sum();

@@ -127,11 +127,29 @@ CREATE TRIGGER restitch_hold_bytes BEFORE INSERT ON ducklake_files_scheduled_for
 ";
 
 /// Columns of the views that are computed and hold whole numbers.
-pub(super) const VIEW_INTEGERS: [&str; 5] = ["dirty", "records", "files", "least_late_seconds", "most_late_seconds"];
+pub(super) const VIEW_INTEGERS: [&str; 15] = [
+    "dirty",
+    "rows",
+    "bytes",
+    "input_snapshot",
+    "published_snapshot",
+    "records",
+    "files",
+    "least_late_seconds",
+    "most_late_seconds",
+    "partitions",
+    "rows_in",
+    "rows_out",
+    "file_offset",
+    "snapshot_id",
+    "seq",
+];
 
-/// Views: what a person or a dashboard asks of the warehouse, computed and never stored twice.
+/// Views: what a person or a dashboard asks of the warehouse, computed and never stored twice. DuckDB binds the SQL of a view itself. Where it cannot (`strftime` of SQLite), it lets
+/// SQLite scan the view, and each column is a text then, so that these stand in two: the one named `…_text` computes, the other one, whose SQL both read alike, has the types.
+/// DuckDB writes the SQL of a view anew for SQLite, and makes of WITH RECURSIVE what SQLite does not read: that is a view of its own, which only SQLite opens.
 pub(super) const VIEWS: &str = "
-CREATE VIEW restitch_partitions AS
+CREATE VIEW restitch_partitions_text AS
 SELECT p.dataset, p.partition,
   CASE WHEN p.end_us <= c.approval_us THEN 'final' WHEN p.end_us <= c.late_us THEN 'closed' ELSE 'open' END AS state,
   EXISTS(SELECT 1 FROM restitch_repair_queue q WHERE q.dataset = p.dataset AND q.start_us = p.start_us AND q.snapshot_id > p.input_snapshot) AS dirty,
@@ -143,16 +161,25 @@ FROM restitch_partition p LEFT JOIN (
   FROM restitch_base b LEFT JOIN restitch_dataset d ON d.name = b.base
   LEFT JOIN restitch_joint_watermark j ON j.dataset = d.name
   LEFT JOIN restitch_watermark w ON w.id = (SELECT max(id) FROM restitch_watermark WHERE source = d.sources) GROUP BY b.dataset) c ON c.dataset = p.dataset;
+CREATE VIEW restitch_partitions AS
+SELECT dataset, partition, state, CAST(dirty AS BIGINT) AS dirty, CAST(rows AS BIGINT) AS rows, CAST(bytes AS BIGINT) AS bytes, checksum, run, transform_digest,
+  CAST(input_snapshot AS BIGINT) AS input_snapshot, CAST(published_snapshot AS BIGINT) AS published_snapshot, start_time, end_time
+FROM restitch_partitions_text;
 CREATE VIEW restitch_queue AS
-SELECT q.dataset, q.partition, q.kind, q.tier, sum(q.records) AS records, count(DISTINCT q.file) AS files, min(q.least_late_us) / 1000000 AS least_late_seconds, max(q.most_late_us) / 1000000 AS most_late_seconds
+SELECT q.dataset, q.partition, q.kind, q.tier, CAST(sum(q.records) AS BIGINT) AS records, count(DISTINCT q.file) AS files,
+  CAST(min(q.least_late_us - q.least_late_us % 1000000) / 1000000 AS BIGINT) AS least_late_seconds, CAST(max(q.most_late_us - q.most_late_us % 1000000) / 1000000 AS BIGINT) AS most_late_seconds
 FROM restitch_repair_queue q LEFT JOIN restitch_partition p ON p.dataset = q.dataset AND p.start_us = q.start_us
 WHERE q.snapshot_id > coalesce(p.input_snapshot, -1) AND (q.kind <> 'moved' OR p.dataset IS NOT NULL) GROUP BY q.dataset, q.start_us, q.partition, q.kind, q.tier;
-CREATE VIEW restitch_runs AS
+CREATE VIEW restitch_runs_text AS
 SELECT 'r' || run_id AS run, kind, dataset, status, mode, operator, reason, transform, transform_digest, input_snapshot, published_snapshot, json_extract(manifest, '$.published_by') AS published_by,
   strftime('%Y-%m-%dT%H:%M:%SZ', json_extract(manifest, '$.published_us') / 1000000, 'unixepoch') AS published, CASE WHEN undoes IS NULL THEN NULL ELSE 'r' || undoes END AS undoes,
   partitions, rows_in, rows_out, checksum, strftime('%Y-%m-%dT%H:%M:%SZ', started_us / 1000000, 'unixepoch') AS started, strftime('%Y-%m-%dT%H:%M:%SZ', finished_us / 1000000, 'unixepoch') AS finished, error
 FROM restitch_run;
-CREATE VIEW restitch_quarantined AS
+CREATE VIEW restitch_runs AS
+SELECT run, kind, dataset, status, mode, operator, reason, transform, transform_digest, CAST(input_snapshot AS BIGINT) AS input_snapshot, CAST(published_snapshot AS BIGINT) AS published_snapshot, published_by, published, undoes,
+  CAST(partitions AS BIGINT) AS partitions, CAST(rows_in AS BIGINT) AS rows_in, CAST(rows_out AS BIGINT) AS rows_out, checksum, started, finished, error
+FROM restitch_runs_text;
+CREATE VIEW restitch_quarantined_behind AS
 WITH RECURSIVE behind(dataset, partition, run_id, depth) AS (
   SELECT p.dataset, p.partition, p.run_id, 0 FROM restitch_partition p
   WHERE EXISTS(SELECT 1 FROM restitch_quarantine q WHERE q.dataset = p.dataset AND q.partition = p.partition)
@@ -161,10 +188,15 @@ WITH RECURSIVE behind(dataset, partition, run_id, depth) AS (
   JOIN restitch_run_partition rp ON rp.run_id = CASE WHEN r.kind = 'rollback' THEN r.undoes ELSE b.run_id END AND rp.partition = b.partition
   WHERE rp.prior_run IS NOT NULL AND (r.kind = 'rollback' OR json_extract(r.manifest, '$.recipe.write.delete-insert.start_us') IS NOT NULL
     OR (json_extract(r.manifest, '$.recipe.write') = 'merge' AND json_extract(r.manifest, '$.recipe.filter') IS NOT NULL)))
-SELECT DISTINCT q.dataset, q.partition, 'r' || q.run_id AS run, q.source, q.record_id, strftime('%Y-%m-%dT%H:%M:%SZ', q.event_us / 1000000, 'unixepoch') AS event_time,
+SELECT DISTINCT q.dataset, q.partition, 'r' || q.run_id AS run, q.source, q.record_id, q.event_us,
   q.file, q.file_offset, q.reason, q.snapshot_id, q.seq
 FROM behind b JOIN restitch_quarantine q ON q.run_id = b.run_id AND q.partition = b.partition
 WHERE NOT EXISTS(SELECT 1 FROM behind n JOIN restitch_run r ON r.run_id = n.run_id WHERE n.dataset = b.dataset AND n.partition = b.partition AND n.depth < b.depth
   AND ((q.event_us >= json_extract(r.manifest, '$.recipe.write.delete-insert.start_us') AND q.event_us < json_extract(r.manifest, '$.recipe.write.delete-insert.end_us'))
     OR EXISTS(SELECT 1 FROM restitch_quarantine again WHERE again.run_id = n.run_id AND again.partition = q.partition AND again.snapshot_id = q.snapshot_id AND again.seq = q.seq)));
+CREATE VIEW restitch_quarantined_text AS
+SELECT dataset, partition, run, source, record_id, strftime('%Y-%m-%dT%H:%M:%SZ', event_us / 1000000, 'unixepoch') AS event_time, file, file_offset, reason, snapshot_id, seq FROM restitch_quarantined_behind;
+CREATE VIEW restitch_quarantined AS
+SELECT dataset, partition, run, source, record_id, event_time, file, CAST(file_offset AS BIGINT) AS file_offset, reason, CAST(snapshot_id AS BIGINT) AS snapshot_id, CAST(seq AS BIGINT) AS seq
+FROM restitch_quarantined_text;
 ";
