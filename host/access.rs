@@ -144,8 +144,7 @@ pub fn authenticate(project: &Project, operator: &str, token: Option<&str>, syst
             found => Err(AccessError::Token { operator: operator.into(), given: found.is_some() }),
         };
     }
-    let governed = !project.accounts.is_empty() || project.datasets.values().any(|d| d.access != Access::default());
-    match !governed || operator == system {
+    match !project.governed || operator == system {
         true => Ok(()),
         false => Err(AccessError::Unknown { operator: operator.into(), system: system.into() }),
     }
@@ -277,6 +276,26 @@ mod tests {
         let unknown = Err(AccessError::Unknown { operator: "ana".into(), system: "root".into() });
         assert_eq!(authenticate(&p, "ana", Some("secret"), "root"), unknown);
         assert_eq!(authenticate(&project("[access]\npublishers = [\"root\"]"), "ana", None, "root"), unknown);
+        assert_eq!(authenticate(&project("[access]\napproval = \"late\""), "ana", None, "root"), unknown);
+    }
+
+    #[test]
+    fn publishers_that_name_nobody_are_refused_and_a_rule_is_one_where_a_dataset_says_otherwise() {
+        let text = |access: &str, own: &str| {
+            format!(
+                "[warehouse]\npath = \"w\"\n[access]\n{access}\n[source.orders]\nformat = \"jsonl\"\nevent_time = \"at\"\n\
+                 columns = {{ at = {{ type = \"timestamp\" }} }}\n[dataset.daily]\ninput = \"orders\"\ntransform = \"t@1\"\npartition = \"day\"\n{own}\n"
+            )
+        };
+        for (access, own, place) in [("publishers = []", "", (4, 14)), ("publishers = [\"ana\"]", "publishers = []", (13, 14))] {
+            let e = Project::parse("restitch.toml", &text(access, own)).unwrap_err();
+            assert_eq!(((e.line, e.column), e.message.as_str()), (place, "publishers names nobody"));
+            assert_eq!(e.hint.as_deref(), Some("name who may publish; without the key everybody may"));
+        }
+        // What a dataset says instead may be what holds without any rule; the project has rules all the same.
+        let p = Project::parse("restitch.toml", &text("approvers = [\"ana\"]", "approvers = []")).unwrap();
+        assert_eq!(p.datasets["daily"].access, Access::default());
+        assert!(authenticate(&p, "eve", None, "root").is_err());
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Project {
     pub datasets: IndexMap<String, Dataset>,
     /// Service accounts: the SHA-256 of the token of each.
     pub accounts: IndexMap<String, Digest>,
+    /// Whether it declares an account or a rule of access, so that operators have to be who they say.
+    pub governed: bool,
 }
 
 /// A feed of raw records.

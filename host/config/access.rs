@@ -45,7 +45,7 @@ impl Default for Access {
 #[derive(Deserialize, Default, Clone)]
 #[serde(deny_unknown_fields, expecting = "a table of access")]
 pub(super) struct AccessText {
-    pub(super) publishers: Option<Vec<String>>,
+    pub(super) publishers: Option<Spanned<Vec<String>>>,
     pub(super) approvers: Option<Spanned<Vec<String>>>,
     pub(super) approval: Option<Text>,
     pub(super) approval_expires: Option<Text>,
@@ -67,6 +67,23 @@ impl AccountText {
 }
 
 impl AccessText {
+    /// Returns whether it has a rule at all.
+    pub(super) fn has_rule(&self) -> bool {
+        let AccessText { publishers, approvers, approval, approval_expires, frozen_before } = self;
+        publishers.is_some() || approvers.is_some() || [approval, approval_expires, frozen_before].iter().any(|key| key.is_some())
+    }
+
+    /// Checks that somebody may publish: an empty list would be read as nobody by one, and as everybody by another.
+    pub(super) fn named(&self, reader: &Reader) -> Result<(), ConfigError> {
+        match &self.publishers {
+            Some(list) if list.as_ref().is_empty() => {
+                let hint = "name who may publish; without the key everybody may";
+                Err(reader.error(list.span(), "publishers names nobody", Some(hint.into())))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Returns these keys, and `general` for those that are not there.
     pub(super) fn or(self, general: &AccessText) -> AccessText {
         let general = general.clone();
@@ -91,7 +108,7 @@ impl AccessText {
         let midnight = |t: &str| t.parse::<NaiveDate>().ok().and_then(|_| time::parse(t, zone).ok());
         let positive = |t: &str| Span::parse(t).filter(|s| !matches!(s, Span::Days(0) | Span::Elapsed(0)));
         Ok(Access {
-            publishers: self.publishers.unwrap_or_default(),
+            publishers: self.publishers.map(Spanned::into_inner).unwrap_or_default(),
             approvers,
             approval,
             approval_expires: reader.optional(&self.approval_expires, positive, "a duration (like 12h or 7d)")?.unwrap_or(default.approval_expires),

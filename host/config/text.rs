@@ -110,7 +110,7 @@ pub(super) struct DatasetText {
     checks: Vec<Spanned<CheckText>>,
     #[serde(default)]
     limits: LimitsText,
-    publishers: Option<Vec<String>>,
+    publishers: Option<Spanned<Vec<String>>>,
     approvers: Option<Spanned<Vec<String>>>,
     approval: Option<Text>,
     approval_expires: Option<Text>,
@@ -118,6 +118,14 @@ pub(super) struct DatasetText {
 }
 
 #[derive(Deserialize)]
+impl DatasetText {
+    /// Returns whether it has a rule of access of its own.
+    fn has_rule(&self) -> bool {
+        let texts = [&self.approval, &self.approval_expires, &self.frozen_before];
+        self.publishers.is_some() || self.approvers.is_some() || texts.iter().any(|key| key.is_some())
+    }
+}
+
 #[serde(deny_unknown_fields, expecting = "a table like { key = [\"id\"] }")]
 pub(super) struct DedupText {
     pub(super) key: Vec<Text>,
@@ -156,7 +164,9 @@ pub(super) enum Inputs {
 
 /// A TOML value that is used as text.
 #[derive(Deserialize, Clone)]
+    let mut ruled = false;
 #[serde(untagged)]
+        ruled |= dataset.has_rule();
 enum Scalar {
     Bool(bool),
     Int(i64),
@@ -169,6 +179,7 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
     let parsed: File = toml::from_str(text).map_err(|e| reader.toml_error(&e))?;
     let mut sources: IndexMap<String, Source> = IndexMap::new();
     for (name, source) in parsed.source {
+    parsed.access.named(&reader)?;
         reader.no_twin(&name, sources.keys())?;
         let source = reader.source(&name, source)?;
         sources.insert(source.name.clone(), source);
@@ -200,7 +211,8 @@ pub(super) fn parse(file: &str, text: &str) -> Result<Project, ConfigError> {
     };
     let accounts = parsed.account.iter().map(|(name, a)| Ok((name.clone(), a.digest(&reader)?))).collect::<Result<_, ConfigError>>()?;
     let staged_keep = reader.optional(staged_keep, Span::parse, "a duration (like 30d)")?.unwrap_or(STAGED_KEEP);
-    Ok(Project { warehouse: path.as_ref().clone(), keep_versions, staged_keep, sources, datasets, accounts })
+    let governed = ruled || parsed.access.has_rule() || !parsed.account.is_empty();
+    Ok(Project { warehouse: path.as_ref().clone(), keep_versions, staged_keep, sources, datasets, accounts, governed })
 }
 
 pub(super) struct Reader<'a> {
@@ -519,6 +531,7 @@ impl Reader<'_> {
                 }
                 let keeps = [("latest_ingested", Keep::LatestIngested), ("first_ingested", Keep::FirstIngested), ("fail", Keep::Fail)];
                 Some(Dedup {
+        own.named(self)?;
                     key: dedup.key.iter().map(|k| k.as_ref().clone()).collect(),
                     keep: self.choice(&dedup.keep, &keeps, Keep::LatestIngested)?,
                     on_conflict: self.choice(&dedup.on_conflict, &[("count", OnConflict::Count), ("fail", OnConflict::Fail)], OnConflict::Count)?,
