@@ -251,7 +251,7 @@ fn start(args: InitArgs, cx: &Context) -> Result<Answer, Failure> {
         file.display(),
         warehouse.display()
     );
-    Ok(Answer::new(text, json!({ "project": file.display().to_string(), "warehouse": warehouse.display().to_string() })))
+    Ok(Answer::lasting(text, json!({ "project": file.display().to_string(), "warehouse": warehouse.display().to_string() })))
 }
 
 /// Reads an instant that was typed.

@@ -362,3 +362,33 @@ fn numbers_agree_with_their_nouns_and_long_lists_are_cut() {
     let usage = told("plan --help");
     assert!(usage.contains("restitch plan [OPTIONS] <KIND|DATASET> [DATASET]"), "{usage}");
 }
+
+/// A full disk behind stdout takes the answer, not what was done: the exit code is that of the work, and stderr tells it.
+#[test]
+fn what_is_done_is_not_said_to_have_failed_where_its_answer_cannot_be_written() {
+    let lab = Lab::new(ORDERS);
+    std::fs::write(lab.path("a.jsonl"), order("e1", "2026-05-01T09:00:00Z", "A", "25")).unwrap();
+    let full = |words: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_restitch"));
+        command.arg("-C").arg(lab.folder.path()).args(["--now", lab.now]).args(words.split(' '));
+        let out = command.stdout(std::fs::File::create("/dev/full").unwrap()).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8(out.stderr).unwrap())
+    };
+    for (words, tells) in [
+        ("ingest orders a.jsonl", "Landed as snapshot 1"),
+        ("run daily --json", "Published r1 as snapshot 2: 1 partition, 1 row added"),
+        ("backfill daily --start 2026-05-01 --stage", "Staged r2: "),
+        ("publish r2", "Published r2 as snapshot 3"),
+        ("rollback r2", "Rolled back r2: 1 partition restored"),
+    ] {
+        let (code, said) = full(words);
+        assert_eq!(code, 0, "{words}: {said}");
+        assert!(said.contains("note: what was asked is done, but the answer cannot be written: ") && said.contains(tells), "{words}: {said}");
+    }
+    // Who only reads got nothing, and a refusal keeps its code.
+    for (words, want) in [("status", 1), ("backfill daily --start 2026-05-01 --dry-run", 1), ("show r99", 2), ("publish r9 --json", 2)] {
+        let (code, said) = full(words);
+        assert_eq!(code, want, "{words}: {said}");
+    }
+    assert_eq!(lab.rows("select run from restitch_runs where status = 'published' order by 1"), ["r1", "r2", "r3"]);
+}

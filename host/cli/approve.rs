@@ -23,5 +23,5 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
         true => format!("Approved {0}; `restitch publish {0}` makes it visible.\n", args.run),
         false => format!("Approved {}.\n{}", args.run, result_text(&manifest)),
     };
-    Ok(Answer::new(text, cx.object(|| manifest_json(&manifest))))
+    Ok(Answer::lasting(text, cx.object(|| manifest_json(&manifest))))
 }

@@ -218,6 +218,7 @@ fn cascaded(named: Result<Answer, Failure>, steps: Vec<Step>, workshop: &mut Wor
                 let done = outcome(&dataset, Ok(*result), workshop, cx).unwrap_or_else(|f| Answer::failed(f, json!(null)));
                 answer.text += &format!("\n{dataset}:\n{}", done.text);
                 answer.failure = answer.failure.or(done.failure);
+                answer.lasting |= done.lasting;
                 json!({ "outcome": "published", "run": done.json })
             }
             Outcome::Failed(e) => {
@@ -263,13 +264,13 @@ pub(super) fn outcome(dataset: &str, result: Result<RunResult, Error>, workshop:
                     object["plan"] = plan_json(&done.plan);
                     object
                 });
-                Ok(Answer::new(result_text(&manifest), object))
+                Ok(Answer { lasting: manifest.status != Status::Done, ..Answer::new(result_text(&manifest), object) })
             }
         },
         // What was measured is worth seeing before the refusal.
         Err(e @ Error::Rejected { run, .. }) => {
             let manifest = workshop.show(run)?.row.manifest;
-            Ok(Answer { text: result_text(&manifest), json: cx.object(|| manifest_json(&manifest)), failure: Some(e.into()) })
+            Ok(Answer { failure: Some(e.into()), ..Answer::new(result_text(&manifest), cx.object(|| manifest_json(&manifest))) })
         }
         Err(e) => Err(e.into()),
     }

@@ -21,5 +21,5 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let done = cx.open()?.backup(&args.folder)?;
     let folder = args.folder.display().to_string();
     let text = format!("Backed up in {folder}: the catalog and {} ({}).\n", count(done.files as i64, "file"), bytes(done.bytes as i64));
-    Ok(Answer::new(text, json!({ "folder": folder, "files": done.files, "bytes": done.bytes })))
+    Ok(Answer::lasting(text, json!({ "folder": folder, "files": done.files, "bytes": done.bytes })))
 }

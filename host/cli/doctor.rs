@@ -24,7 +24,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let orphans: Vec<_> = report.orphans.iter().map(|(path, bytes)| json!({ "path": path, "bytes": bytes })).collect();
     let object = json!({ "healthy": report.healthy(), "files": report.files.0, "bytes": report.files.1, "without_hash": report.foreign, "hashed": !args.quick,
         "bad_files": bad, "broken": report.broken, "orphans": orphans });
-    Ok(Answer { text: text(&report, args.quick), json: object, failure })
+    Ok(Answer { failure, ..Answer::new(text(&report, args.quick), object) })
 }
 
 fn text(r: &Report, quick: bool) -> String {

@@ -38,7 +38,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     if !args.yes {
         let refused = Failure::usage("nothing was removed: it was not agreed to", Some("--yes removes it without asking; --dry-run only shows it"));
         if !std::io::stdin().is_terminal() || !super::at_terminal() {
-            return Ok(Answer { text: garbage_text(&shown), json: object(&shown, None), failure: Some(refused) });
+            return Ok(Answer { failure: Some(refused), ..Answer::new(garbage_text(&shown), object(&shown, None)) });
         }
         talk(&garbage_text(&shown));
         talk("Remove it for ever? [y/N]");
@@ -65,7 +65,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
         text += &format!("Somebody is reading: the bytes of {} wait for the next gc.\n", count(done.waiting as i64, "file"));
     }
     let json = object(&done.garbage, Some(&done));
-    Ok(Answer::new(text, json))
+    Ok(Answer::lasting(text, json))
 }
 
 /// One line of the table: files of one kind that go for one reason.

@@ -72,7 +72,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let meter = Meter::new(format!("ingest {}", args.source), Unit::Bytes, 0);
     let done = cx.open()?.ingest(&args.source, &args.files, args.max_rejects, &meter)?;
     drop(meter);
-    Ok(Answer::new(text(&done), object(&done)))
+    Ok(Answer::lasting(text(&done), object(&done)))
 }
 
 fn text(done: &Ingested) -> String {
@@ -180,6 +180,7 @@ fn object(done: &Ingested) -> Value {
 /// Carries out `watermark`.
 pub(super) fn watermark(args: WatermarkArgs, cx: &Context) -> Result<Answer, Failure> {
     let mut workshop = cx.open()?;
+    let moved = args.advance.is_some();
     if let Some(text) = args.advance {
         let zone = workshop.project.source(&args.source).map_err(Error::from)?.time_zone;
         let to = parse_time(&text, zone).map_err(|e| Failure::usage(format!("--advance: {e}"), None))?;
@@ -204,7 +205,7 @@ pub(super) fn watermark(args: WatermarkArgs, cx: &Context) -> Result<Answer, Fai
         table.row([w.value.0.to_string(), w.reason.clone(), w.operator.clone(), w.at.to_string(), w.snapshot.to_string()]);
     }
     text += &format!("\nIts last {}:\n{}", count(history.len() as i64, "move"), table.text());
-    Ok(Answer::new(text, object))
+    Ok(Answer { lasting: moved, ..Answer::new(text, object) })
 }
 
 /// Returns the first hex digits of a digest, or a dash.

@@ -20,12 +20,19 @@ pub struct Answer {
     pub json: Value,
     /// What went wrong after all this was found out.
     pub failure: Option<Failure>,
+    /// Whether it tells of something that was done and stands, also if nobody can read of it.
+    pub lasting: bool,
 }
 
 impl Answer {
     /// Returns the answer of a command that went well.
     pub fn new(text: String, json: Value) -> Answer {
-        Answer { text, json, failure: None }
+        Answer { text, json, failure: None, lasting: false }
+    }
+
+    /// Returns the answer of a command that left something behind: a snapshot, a run, a file.
+    pub fn lasting(text: String, json: Value) -> Answer {
+        Answer { lasting: true, ..Answer::new(text, json) }
     }
 
     /// Returns an answer that is a failure and nothing else.
@@ -34,15 +41,18 @@ impl Answer {
     }
 }
 
-/// Prints an answer and returns the exit code.
+/// Prints an answer and returns the exit code. What was done stays done where only the answer has no room: the code is of what was done, and stderr tells it.
 pub fn print(answer: Answer, json: bool) -> u8 {
-    if json {
-        return match answer.failure {
-            Some(failure) => report::failure(&failure, true, Some(answer.json)),
-            None => written(data(&json_text(&answer.json))),
-        };
+    if let (true, Some(failure)) = (json, &answer.failure) {
+        return report::failure(failure, true, Some(answer.json));
     }
-    let code = written(data(&answer.text));
+    let code = match data(&if json { json_text(&answer.json) } else { answer.text.clone() }) {
+        Err(e) if answer.lasting => {
+            talk(&format!("note: what was asked is done, but the answer cannot be written: {e}\n{}", answer.text.trim()));
+            0
+        }
+        result => written(result),
+    };
     answer.failure.map_or(code, |failure| report::failure(&failure, false, None))
 }
 

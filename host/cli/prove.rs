@@ -76,7 +76,7 @@ pub(super) fn verify(args: Args, cx: &Context) -> Result<Answer, Failure> {
         "others": { "partitions": proof.others.partitions, "files_hashed": proof.others.files, "changed": proof.others.changed } });
     let text = granted(&row.manifest) + &proof_text(&proof);
     let failure = (!proof.failed.is_empty()).then(|| Error::Unproven { run: proof.run, failed: proof.failed }.into());
-    Ok(Answer { text, json, failure })
+    Ok(Answer { failure, ..Answer::new(text, json) })
 }
 
 fn proof_text(proof: &Proof) -> String {

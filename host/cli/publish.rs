@@ -59,16 +59,16 @@ pub(super) fn publish(args: PublishArgs, cx: &Context) -> Result<Answer, Failure
         let text = manifests.iter().map(part).collect::<Vec<_>>().join("\n");
         let snapshot = manifests.first().and_then(|m| m.published_snapshot);
         let object = cx.object(|| json!({ "published_snapshot": snapshot, "runs": manifests.iter().map(manifest_json).collect::<Vec<_>>() }));
-        return Ok(Answer::new(text, object));
+        return Ok(Answer::lasting(text, object));
     }
     let manifest = cx.open()?.publish(args.runs[0])?;
-    Ok(Answer::new(result_text(&manifest), cx.object(|| manifest_json(&manifest))))
+    Ok(Answer::lasting(result_text(&manifest), cx.object(|| manifest_json(&manifest))))
 }
 
 /// Carries out `discard`.
 pub(super) fn discard(args: RunArg, cx: &Context) -> Result<Answer, Failure> {
     let manifest = cx.open()?.discard(args.run)?;
-    Ok(Answer::new(format!("Discarded {}: its staged rows are gone; nothing was published.\n", args.run), cx.object(|| manifest_json(&manifest))))
+    Ok(Answer::lasting(format!("Discarded {}: its staged rows are gone; nothing was published.\n", args.run), cx.object(|| manifest_json(&manifest))))
 }
 
 /// Carries out `rollback`.
@@ -97,5 +97,5 @@ pub(super) fn rollback(args: RollbackArgs, cx: &Context) -> Result<Answer, Failu
         object["back_already"] = json!(back_already.iter().map(|(p, by)| json!({ "partition": p, "by": by })).collect::<Vec<_>>());
         object
     });
-    Ok(Answer::new(text, object))
+    Ok(Answer::lasting(text, object))
 }

@@ -25,7 +25,7 @@ pub(super) fn run(request: &ReparseRequest, cx: &Context) -> Result<Answer, Fail
     drop(meter);
     let changed = manifest.status == Status::Published;
     let text = result_text(&manifest) + &if changed { followed_by(&workshop.project, &request.source) } else { String::new() };
-    Ok(Answer::new(text, cx.object(|| manifest_json(&manifest))))
+    Ok(Answer { lasting: changed, ..Answer::new(text, cx.object(|| manifest_json(&manifest))) })
 }
 
 /// What is to be done with what was computed from the records as they were.

@@ -70,7 +70,7 @@ pub(super) fn prove(args: Args, cx: &Context) -> Result<Answer, Failure> {
         "trials": list.collect::<Vec<_>>() });
     let text = trials_text(&trials);
     let failure = (!failed.is_empty()).then(|| Error::Unsteady { transform: trials.transform.clone(), trials: failed }.into());
-    Ok(Answer { text, json: object, failure })
+    Ok(Answer { failure, ..Answer::new(text, object) })
 }
 
 fn trials_text(t: &Trials) -> String {

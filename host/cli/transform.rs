@@ -117,7 +117,7 @@ fn new(name: &str, language: Language, into: Option<PathBuf>) -> Result<Answer, 
         own.join(", "),
     );
     let paths: Vec<&str> = files.iter().map(|(path, _)| path.as_str()).collect();
-    Ok(Answer::new(text, json!({ "folder": folder.display().to_string(), "language": language.name(), "files": paths })))
+    Ok(Answer::lasting(text, json!({ "folder": folder.display().to_string(), "language": language.name(), "files": paths })))
 }
 
 fn add(files: &[PathBuf], cx: &Context) -> Result<Answer, Failure> {
@@ -127,7 +127,7 @@ fn add(files: &[PathBuf], cx: &Context) -> Result<Answer, Failure> {
         text += &format!("{what} {}@{} as {} ({})\n", row.name, row.version, row.digest, bytes(row.size_bytes));
         rows.push(json!({ "name": row.name, "version": row.version, "digest": row.digest, "new": new }));
     }
-    Ok(Answer::new(text, json!({ "transforms": rows })))
+    Ok(Answer::lasting(text, json!({ "transforms": rows })))
 }
 
 fn list(cx: &Context) -> Result<Answer, Failure> {
@@ -186,5 +186,5 @@ fn build(folder: &Path, output: Option<PathBuf>) -> Result<Answer, Failure> {
     );
     let mut object = object;
     object["transform"] = reference.into();
-    Ok(Answer::new(text, object))
+    Ok(Answer::lasting(text, object))
 }
