@@ -73,6 +73,8 @@ impl View<'_> {
             };
             match all.last_mut() {
                 Some(last) if last.window == window => last.versions.push(version),
+                // It was not there, and the run gave it no row.
+                _ if version.checksum.is_none() => {}
                 _ => all.push(PartitionVersions { dataset: dataset.into(), partition, window, versions: vec![version] }),
             }
         }

@@ -302,6 +302,8 @@ fn effect(m: &Manifest) -> String {
     let partitions = super::output::count(m.partitions.len() as i64, "partition");
     let kept = m.partitions.iter().filter(|p| p.kept).count();
     let kept = if kept > 0 { format!("; {} as before, not written anew", super::output::count(kept as i64, "partition")) } else { String::new() };
+    let absent = m.partitions.iter().filter(|p| p.checksum.is_none()).count();
+    let kept = if absent > 0 { format!("{kept}; {} not there before, and not now", super::output::count(absent as i64, "partition")) } else { kept };
     match m.recipe.write.mode() {
         WriteMode::Overwrite => {
             format!("{partitions}, {} added, {} removed, {} changed", rows(sum(|p| p.added)), sum(|p| p.removed), sum(|p| p.changed))

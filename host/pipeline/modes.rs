@@ -144,6 +144,10 @@ impl Settling<'_> {
             Write::Merge => self.recipe.filter.is_none() && !leftover,
             Write::DeleteInsert { .. } => self.recipe.filter.is_none() && !part && !stays,
         };
+        // No row of a part of the records says nothing of a partition that was not there: it is not there.
+        if !settled && before.is_none() && p.rows == 0 {
+            p.checksum = None;
+        }
         // Of a partition that was not there, with a part of its records: nothing is settled.
         let older = before.map_or(SnapshotId(0), |b| b.input_snapshot.min(read));
         p.input_snapshot = Some(if settled { read } else { older });

@@ -46,7 +46,7 @@ pub struct PartitionProof {
 impl PartitionProof {
     /// Returns whether both are the same, bit for bit.
     pub fn equal(&self) -> bool {
-        self.published.is_some() && self.published == self.replayed
+        self.published == self.replayed
     }
 }
 
@@ -408,7 +408,8 @@ fn compare(old: &Manifest, computed: &[Computed]) -> Vec<PartitionProof> {
         .map(|(before, now)| PartitionProof {
             partition: before.partition.clone(),
             published: before.checksum,
-            replayed: now.record.checksum,
+            // A partition that was not there, and got no row, was not published.
+            replayed: now.record.checksum.filter(|_| before.checksum.is_some() || now.record.rows > 0),
             rows: now.record.rows,
             input_equal: before.input_checksum == now.record.input_checksum,
         })
