@@ -173,6 +173,9 @@ fn plan(text: &str, tables: &[String]) -> QueryError {
         let known: Vec<&str> = tables.iter().map(String::as_str).collect();
         return unknown("table", name, &known);
     }
+    if let Some(error) = no_signature(text) {
+        return error;
+    }
     match text.split_once("\nDid you mean ") {
         Some((message, near)) => {
             let near = near.trim_end_matches(['.', '?', '\n']).trim_matches('\'');
@@ -180,6 +183,54 @@ fn plan(text: &str, tables: &[String]) -> QueryError {
         }
         None => QueryError::sql(tidy(text)),
     }
+}
+
+/// Tells of a function that does not take what it was given: which, what, and what it takes. DataFusion tells of each signature that it tried, and asks for a report.
+fn no_signature(text: &str) -> Option<QueryError> {
+    let (_, rest) = text.split_once("No function matches the given name and argument types '")?;
+    let (call, rest) = rest.split_once("'. You might need")?;
+    let (name, given) = call.strip_suffix(')')?.split_once('(')?;
+    let given: Vec<&str> = arguments(given).into_iter().map(type_words).collect();
+    let message = match given.as_slice() {
+        [] => format!("{name} does not go without an argument"),
+        [one] => format!("{name} does not take {one}"),
+        many => format!("{name} does not take {}", many.join(" and ")),
+    };
+    let candidates = rest.split_once("Candidate functions:").map_or("", |(_, list)| list);
+    let known: Vec<&str> = candidates.lines().map(str::trim).filter(|l| !l.is_empty()).take(6).collect();
+    let hint = (!known.is_empty()).then(|| format!("it takes {}; CAST(… AS …) makes one type of another", known.join(", ")));
+    Some(QueryError::Sql { message, hint })
+}
+
+/// Splits types at the commas between them, not at those inside of one.
+fn arguments(list: &str) -> Vec<&str> {
+    let mut depth = 0;
+    let between = |c: char| {
+        depth += match c {
+            '(' => 1,
+            ')' => -1,
+            _ => 0,
+        };
+        c == ',' && depth == 0
+    };
+    list.split(between).map(str::trim).filter(|t| !t.is_empty()).collect()
+}
+
+/// Returns an Arrow type as one says it.
+fn type_words(name: &str) -> &str {
+    let words = [
+        ("Utf8", "a string"),
+        ("LargeUtf8", "a string"),
+        ("Int", "an integer"),
+        ("UInt", "an integer"),
+        ("Float", "a floating-point number"),
+        ("Decimal", "a decimal"),
+        ("Boolean", "a boolean"),
+        ("Timestamp", "a timestamp"),
+        ("Date", "a date"),
+        ("Null", "null"),
+    ];
+    words.iter().find(|(start, _)| name.starts_with(start)).map_or(name, |(_, words)| words)
 }
 
 fn unknown(kind: &str, name: &str, known: &[&str]) -> QueryError {
@@ -220,5 +271,20 @@ fn tidy(text: &str) -> String {
         // An acronym keeps its capitals.
         (Some(first), Some(second)) if first.is_uppercase() && !second.is_uppercase() => first.to_lowercase().chain(text.chars().skip(1)).collect(),
         _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_function_that_does_not_take_a_type_is_told_in_one_sentence() {
+        let text = "Internal error: Function 'f' failed to match any signature, errors: …. This issue was likely caused by a bug in DataFusion's code. \
+                    No function matches the given name and argument types 'f(Timestamp(µs, \"UTC\"), Utf8View)'. You might need to add explicit type casts.\n\
+                    \tCandidate functions:\n\tf(Decimal)\n\tf(Int64, Int64)";
+        let e = plan(text, &[]);
+        assert_eq!(e.to_string(), "f does not take a timestamp and a string");
+        assert_eq!(e.hint(), Some("it takes f(Decimal), f(Int64, Int64); CAST(… AS …) makes one type of another"));
     }
 }
