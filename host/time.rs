@@ -321,12 +321,21 @@ pub enum Span {
 }
 
 impl Span {
+    /// Days of the longest span.
+    pub const DAYS_MAX: i64 = 400_000;
+
+    /// Returns whether `text` is a number with a unit, and no span only because it is too long.
+    pub fn is_too_long(text: &str) -> bool {
+        let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        digits > 0 && ["d", "h", "m", "s", "ms", "us"].contains(&&text[digits..]) && Span::parse(text).is_none()
+    }
+
     /// Returns the span that `text` names: a whole number with a unit of `d`, `h`, `m`, `s`, `ms` or `us`.
     pub fn parse(text: &str) -> Option<Span> {
         let split = text.find(|c: char| !c.is_ascii_digit())?;
         let count: i64 = text[..split].parse().ok()?;
         let unit = match &text[split..] {
-            "d" => return (count <= 400_000).then_some(Span::Days(count as u32)),
+            "d" => return (count <= Span::DAYS_MAX).then_some(Span::Days(count as u32)),
             "h" => 3600 * SECOND_US,
             "m" => 60 * SECOND_US,
             "s" => SECOND_US,
@@ -334,7 +343,7 @@ impl Span {
             "us" => 1,
             _ => return None,
         };
-        count.checked_mul(unit).filter(|us| *us < 400_000 * DAY_US).map(Span::Elapsed)
+        count.checked_mul(unit).filter(|us| *us < Span::DAYS_MAX * DAY_US).map(Span::Elapsed)
     }
 
     /// Returns the instant that lies this span before `t`; calendar days are counted in `zone`.

@@ -13,6 +13,9 @@ use toml::Spanned;
 
 pub(super) type Text = Spanned<String>;
 
+/// Letters of the name of a source or a dataset.
+const NAME_LETTERS_MAX: usize = 100;
+
 /// Bytes of a column's name.
 const COLUMN_NAME_BYTES_MAX: usize = 255;
 
@@ -247,17 +250,34 @@ impl Reader<'_> {
             Some(key) if message.starts_with("unknown field") => format!("unknown key {key:?}"),
             Some(key) if message.starts_with("missing field") => format!("the key {key:?} is missing"),
             _ if message.contains("enum Scalar") => "a text, a number or a boolean is expected here (dates and times are written as texts)".into(),
+            _ if message.contains("enum Inputs") => "a name, or a list of names, is expected here".into(),
+            _ if message == "invalid type: map, expected a string" && self.is_date(e) => "dates and times are written as texts, in quotes".into(),
             _ if message.starts_with("invalid type: integer") && message.ends_with("expected any value") => {
                 "a whole number beyond 64 bits is written as a text, in quotes".into()
             }
-            _ => message,
+            _ => match message.strip_suffix("expected i64") {
+                Some(found) => format!("{}expected a whole number", found.replace(" as i128", "")),
+                None => message,
+            },
         };
         self.error(e.span().unwrap_or(0..0), message, hint)
     }
 
+    /// Returns whether what an error is about begins like a date: serde takes those of TOML for a map.
+    fn is_date(&self, e: &toml::de::Error) -> bool {
+        e.span().and_then(|span| self.text.get(span)).is_some_and(|t| t.starts_with(|c: char| c.is_ascii_digit()))
+    }
+
     /// Parses one text value, or says what would have been right.
     pub(super) fn value<T>(&self, text: &Text, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<T, ConfigError> {
-        parse(text.as_ref()).ok_or_else(|| self.error(text.span(), format!("{:?} is not {expected}", text.as_ref()), None))
+        parse(text.as_ref()).ok_or_else(|| {
+            let shown = text.as_ref();
+            let message = match expected.starts_with("a duration") && Span::is_too_long(shown) {
+                true => format!("{shown:?} is longer than a duration may be: {} days", Span::DAYS_MAX),
+                false => format!("{shown:?} is not {expected}"),
+            };
+            self.error(text.span(), message, None)
+        })
     }
 
     pub(super) fn optional<T>(&self, text: &Option<Text>, parse: impl Fn(&str) -> Option<T>, expected: &str) -> Result<Option<T>, ConfigError> {
@@ -276,7 +296,12 @@ impl Reader<'_> {
 
     fn identifier(&self, name: &Text, what: &str) -> Result<String, ConfigError> {
         let s = name.as_ref();
-        if s.is_empty() || s.starts_with('_') || s.len() > 100 || !s.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        if s.chars().count() > NAME_LETTERS_MAX {
+            let shown: String = s.chars().take(40).collect();
+            let message = format!("the name \"{shown}…\" of a {what} is too long: {} letters, and {NAME_LETTERS_MAX} at most", s.chars().count());
+            return Err(self.error(name.span(), message, None));
+        }
+        if s.is_empty() || s.starts_with('_') || !s.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
             let message = format!("{s:?} is not a name for a {what}: letters, digits and underscores, not first an underscore");
             return Err(self.error(name.span(), message, None));
         }
@@ -354,7 +379,7 @@ impl Reader<'_> {
             policy,
             max_rejects: max_rejects.unwrap_or(MaxRejects::Share(0.01)),
             plausible,
-            delimiter: self.optional(&s.delimiter, one_byte, "a single ASCII character")?.unwrap_or(b','),
+            delimiter: self.optional(&s.delimiter, one_byte, "a single ASCII character, and no quote or line end")?.unwrap_or(b','),
             raw_keep: self.optional(&s.raw_keep, Span::parse, "a duration (like 400d)")?,
             keep_payload: s.keep_payload.unwrap_or(true),
             payload_readers: s.payload_readers,
@@ -650,6 +675,10 @@ limits = { memory = "64MiB" }
         {
             assert_eq!(with(written).unwrap().sources["orders"].columns[2].default.as_deref(), Some(text));
         }
+        for (key, at) in [("max_event_time = 2026-01-01", (8, 18)), ("min_event_time = 2026-01-01T00:00:00Z", (8, 18))] {
+            let e = Project::parse("restitch.toml", &GOOD.replace("allowed_lateness = \"30m\"", key)).unwrap_err();
+            assert_eq!(((e.line, e.column), e.message.as_str()), (at, "dates and times are written as texts, in quotes"), "{key}");
+        }
         let e = with("2026-01-01").unwrap_err();
         assert_eq!(e.message, "a text, a number or a boolean is expected here (dates and times are written as texts)");
         assert!(with("99999999999999999999").unwrap_err().message.contains("beyond 64 bits"));
@@ -720,6 +749,18 @@ limits = { memory = "64MiB" }
                 "13:1",
                 "\"a\\u{7}\" is not a column name: it holds a control character",
                 Some("`aliases` names what it is called in the files"),
+            ),
+            ("\"warehouse\"", "\"w\"\nkeep_versions = \"3\"", "4:17", "invalid type: string \"3\", expected a whole number", None),
+            ("input = \"orders\"", "input = 5", "15:9", "a name, or a list of names, is expected here", None),
+            ("\"30m\"", "\"400001d\"", "8:20", "\"400001d\" is longer than a duration may be: 400000 days", None),
+            ("\"30m\"", "\"99999999999999999999h\"", "8:20", "\"99999999999999999999h\" is longer than a duration may be: 400000 days", None),
+            ("allowed_lateness = \"30m\"", "delimiter = \"\\n\"", "8:13", "\"\\n\" is not a single ASCII character, and no quote or line end", None),
+            (
+                "[dataset.daily]",
+                "[dataset.aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeaaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeef]",
+                "14:10",
+                "the name \"aaaaaaaaaabbbbbbbbbbccccccccccdddddddddd…\" of a dataset is too long: 101 letters, and 100 at most",
+                None,
             ),
             ("[source.orders]", "[source.orders", "4:15", "unclosed table, expected `]`", None),
         ] {
