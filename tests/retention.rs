@@ -435,6 +435,8 @@ fn the_command_shows_first_and_removes_with_a_yes() {
     assert_eq!(files(&lab.path("warehouse/data/main/daily")).len(), 2);
     let (code, _, err) = command("rollback r2 --force");
     assert!(code == 2 && err.contains("was removed on 2026-06-01T00:00:00Z by gc (keep 2,") && err.contains("Hint: "), "{err}");
+    let (code, _, err) = command("diff r1");
+    assert!(code == 2 && err.contains("the rows of r1 and those before it cannot be compared: "), "{err}");
     assert_eq!(command("gc --keep 0").0, 2);
     assert_eq!(command("gc --keep 2 --yes").1, "Nothing to remove.\n");
 }

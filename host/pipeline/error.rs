@@ -262,6 +262,7 @@ impl Error {
             | Error::Expression { source: QueryError::Sql { .. }, .. }
             | Error::RawGone { .. }
             | Error::BaseGone { .. }
+            | Error::RowsGone { .. }
             | Error::Publish(PublishError::Removed { .. } | PublishError::Expired { .. })
             | Error::Expired { .. }
             | Error::NotUndoable { .. } => ErrorKind::Usage,
