@@ -25,6 +25,7 @@ mod transform;
 mod why;
 
 use crate::{
+    config::parse_bytes,
     pipeline::{Error, Options, PROJECT_FILE, Workshop, init, system_user},
     time::{Clock, EventTime, IngestTime, parse as parse_time},
 };
@@ -67,7 +68,7 @@ struct Global {
     #[arg(long, value_name = "NAME", global = true)]
     operator: Option<String>,
     /// Memory that a run may use, about
-    #[arg(long, value_name = "SIZE", global = true, default_value = "1GiB", value_parser = size, hide_default_value = false)]
+    #[arg(long, value_name = "SIZE", global = true, default_value = "1GiB", value_parser = memory, hide_default_value = false)]
     memory: u64,
     /// Tasks of a run, and files of an ingest, at once [default: the number of cores]
     #[arg(long, value_name = "N", global = true, value_parser = clap::value_parser!(u64).range(1..=1024))]
@@ -279,6 +280,12 @@ fn size(text: &str) -> Result<u64, String> {
     bytes.filter(|b| *b <= i64::MAX as u64).ok_or_else(|| format!("{text:?} is not a size, like 512MiB or 2GiB"))
 }
 
+/// Reads the memory of a run: a size as restitch.toml has them.
+fn memory(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).filter(|b| *b <= i64::MAX as u64);
+    bytes.ok_or_else(|| format!("{text:?} is not a size, like 512MiB or 2GiB (of B, KiB, MiB and GiB, at least 1B)"))
+}
+
 /// Whether talk goes to a person.
 fn at_terminal() -> bool {
     std::io::stderr().is_terminal()
@@ -298,6 +305,10 @@ mod tests {
         assert_eq!((size("1GiB"), size("2 kB"), size("7")), (Ok(1 << 30), Ok(2000), Ok(7)));
         for wrong in ["", "GiB", "1 gib", "-1", "99999999TiB", "1.5GiB"] {
             assert!(size(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!((memory("1GiB"), memory("512 MiB")), (Ok(1 << 30), Ok(512 << 20)));
+        for wrong in ["", "0", "0GiB", "7", "1GB", "99999999999GiB"] {
+            assert!(memory(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -8,6 +8,7 @@ mod upstream;
 
 pub use access::{Access, Rule};
 pub use check::{Check, CheckKind, Severity};
+pub(crate) use text::parse_bytes;
 
 use crate::{
     id::Digest,
