@@ -392,3 +392,23 @@ fn what_is_done_is_not_said_to_have_failed_where_its_answer_cannot_be_written() 
     }
     assert_eq!(lab.rows("select run from restitch_runs where status = 'published' order by 1"), ["r1", "r2", "r3"]);
 }
+
+/// A function of numbers over a text is the user's slip: one sentence says so, and nobody is asked for a report of a bug.
+#[test]
+fn a_sum_of_texts_is_refused_in_one_sentence_and_a_proof_has_a_header() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    lab.run();
+    for (sql, message) in [
+        ("select sum(customer_id) from raw_orders", "sum does not take a string"),
+        ("select sum(event_time) from raw_orders", "sum does not take a timestamp"),
+        ("select abs(customer_id) from raw_orders", "abs does not take a string"),
+    ] {
+        let e = lab.open().query(sql, None).unwrap_err();
+        assert_eq!((e.to_string().as_str(), e.kind().code()), (message, 2));
+        assert!(e.hint().is_some_and(|h| h.starts_with("it takes ") && h.len() < 200), "{:?}", e.hint());
+    }
+    let out = restitch(&lab, "transform prove customer-totals@1.0.0 daily --start 2026-05-01");
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(text.lines().any(|l| l.starts_with("what ") && l.ends_with(" equal")), "{text}");
+}

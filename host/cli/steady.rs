@@ -76,7 +76,7 @@ pub(super) fn prove(args: Args, cx: &Context) -> Result<Answer, Failure> {
 fn trials_text(t: &Trials) -> String {
     let read = format!("{}, {} of {}", count(t.partitions, "partition"), count(t.records, "record"), t.dataset);
     let mut text = format!("{} ({}) on {read} at snapshot {}, again with:\n\n", t.transform, t.digest.short(), t.input_snapshot);
-    let mut table = Table::new(&["", "", ">partitions that differ"]);
+    let mut table = Table::new(&["what", "equal", ">partitions that differ"]);
     for trial in &t.trials {
         let good = trial.difference.is_none();
         table.row([trial.what.clone(), if good { "✓" } else { "✗" }.into(), if good { String::new() } else { trial.differing.to_string() }]);
