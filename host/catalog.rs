@@ -409,7 +409,7 @@ mod tests {
         };
         let catalog = Catalog::create(&store, IngestTime(0)).unwrap();
         let (made, mark) = (views(&catalog), catalog.connection.total_changes());
-        assert_eq!(made.len(), 4);
+        assert_eq!(made.len(), 8);
         assert_eq!(mark, 0, "nothing is written where all is as it should be");
         catalog
             .connection
