@@ -167,6 +167,13 @@ fn a_merge_of_nothing_is_a_run_that_changes_nothing() {
     assert_eq!((counts(&all), self::rows(&rows).len()), (vec![replaced(0, 0, 1)], 0));
     let absent = go(&rows, delete_insert(("2026-05-04T10:00", "2026-05-04T12:00")));
     assert_eq!((absent.partitions[0].checksum, rows.rows("select count(*) from restitch_partitions")), (None, vec!["1".to_owned()]));
+    // A rollback of a run that published nothing takes nothing away: the next run builds what was never there.
+    let never = rows_lab();
+    never.land("1.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "1"));
+    let nothing = go(&never, merge(DAY, Some("false")));
+    never.open().rollback(nothing.run, false, None).unwrap();
+    never.run();
+    assert_eq!(self::rows(&never).len(), 1);
     // What a filter leaves out was left out on purpose; naming the day brings it back.
     rows.backfill(DAY.0, DAY.1);
     assert_eq!(self::rows(&rows).len(), 2);

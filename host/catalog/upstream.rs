@@ -87,7 +87,7 @@ impl View<'_> {
     /// The catalog cannot be read.
     pub fn taken_away(&self, dataset: &str) -> Result<Vec<EventTime>, CatalogError> {
         let sql = "SELECT DISTINCT p.start_us FROM restitch_run r JOIN restitch_run_partition p ON p.run_id = r.run_id
-                   WHERE r.dataset = ?1 AND r.status = 'published' AND r.kind = 'rollback' AND p.checksum IS NULL
+                   WHERE r.dataset = ?1 AND r.status = 'published' AND r.kind = 'rollback' AND p.checksum IS NULL AND p.prior_run IS NOT NULL
                      AND NOT EXISTS (SELECT 1 FROM restitch_partition s WHERE s.dataset = ?1 AND s.start_us = p.start_us) ORDER BY 1";
         let mut statement = self.connection.prepare_cached(sql)?;
         let rows = statement.query_map([dataset], |r| r.get(0).map(EventTime))?;
