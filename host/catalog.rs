@@ -22,7 +22,7 @@ pub use copy::Named;
 pub use ducklake::{ColumnStats, Commit, LiveFile, NewFile, Table, TableColumn};
 pub use health::RecordedFile;
 pub use ids::{IDS_FILE, IdChange, IdEntry, IdIndex, IdPiece, NewIds, Several, SortedIds, id_hash, id_slot};
-pub use landed::LandedAs;
+pub use landed::{ClearColumns, LandedAs, LandedRecords};
 pub use lateness::{MovedRow, WatermarkRow};
 pub(crate) use retention::cuts;
 pub use retention::{Dropped, EndedFile, Holder, RawFile, Removed, RemovedFile, Version};

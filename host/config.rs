@@ -95,6 +95,13 @@ impl Source {
         self.columns.iter().any(|c| c.mask.is_some())
     }
 
+    /// Returns the names of the columns that are masked, and of those that are not.
+    pub fn masked_and_clear(&self) -> (Vec<String>, Vec<String>) {
+        let (masked, clear): (Vec<_>, Vec<_>) = self.columns.iter().partition(|c| c.mask.is_some());
+        let names = |columns: Vec<&SourceColumn>| columns.into_iter().map(|c| c.name.clone()).collect();
+        (names(masked), names(clear))
+    }
+
     /// Returns the name of the table of rejected records.
     pub fn reject_table(&self) -> String {
         format!("raw_{}_rejects", self.name)

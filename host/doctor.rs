@@ -64,6 +64,8 @@ pub struct Report {
     pub broken: Vec<String>,
     /// Files below the data folder that nothing refers to: path, bytes.
     pub orphans: Vec<(String, u64)>,
+    /// What is as it was written, and yet not as it is declared by now, one line each.
+    pub notes: Vec<String>,
 }
 
 impl Report {

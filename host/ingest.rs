@@ -247,7 +247,7 @@ pub fn ingest(
 pub(crate) fn same_ids(view: &View, source: &Source) -> Result<(), IngestError> {
     let declared = source.id_rule();
     match view.landed_as(&source.name)? {
-        Some(LandedAs { ids: was }) if was != declared => Err(IngestError::Ids { source_name: source.name.clone(), was, declared }),
+        Some(LandedAs { ids: was, .. }) if was != declared => Err(IngestError::Ids { source_name: source.name.clone(), was, declared }),
         _ => Ok(()),
     }
 }
@@ -443,7 +443,8 @@ impl Landing<'_> {
         }
         // Rejects have no ids.
         if ready.files.iter().any(|f| f.records > 0) {
-            commit.put_landed_as(source, &LandedAs { ids: self.source.id_rule() })?;
+            let (_, clear) = self.source.masked_and_clear();
+            commit.put_landed_as(source, self.source.id_rule(), clear)?;
         }
         let mut names = moved.iter();
         let (table, written) = ready.raw;

@@ -496,6 +496,12 @@ pub struct OthersRecord {
 pub struct ReparseRecord {
     /// The columns as they were declared, one line each.
     pub declared: Vec<String>,
+    /// Columns that were declared with a mask.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub masked: Vec<String>,
+    /// Columns that were declared without one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clear: Vec<String>,
     /// Records in the files that were read.
     pub read: u64,
     /// How many of them lie inside the window.

@@ -54,6 +54,7 @@ use crate::{
     publish,
     query::{FileTable, QueryError, Rows, Session, StateValue},
     recover,
+    reparse::{InClear, in_clear},
     schema::envelope,
     store::{self, Store, staging},
     time::{Clock, EventTime, IngestTime},
@@ -158,6 +159,8 @@ pub struct SourceStatus {
     pub landed: Landed,
     /// Whether it has been silent for longer than `idle_after`.
     pub idle: bool,
+    /// Landed records that show what is masked now.
+    pub in_clear: Option<InClear>,
     /// How many records happened how long before the watermark as it stood: upper ends in microseconds, records.
     pub lateness: Vec<(i64, i64)>,
 }
@@ -568,14 +571,14 @@ impl Workshop {
             None => self.project.datasets.values().cloned().collect(),
         };
         let now = self.options.clock.now();
-        let reads = |d: &Dataset, s: &Source| self.project.roots(d).iter().any(|r| r.name == s.name) || d.lookups.values().any(|l| *l == s.name);
-        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| reads(d, s));
+        let used = |s: &&Source| dataset.is_none() || chosen.iter().any(|d| self.project.reads(d, s));
         let mut sources = Vec::new();
         for source in self.project.sources.values().filter(used) {
             let row = self.catalog.read(|v| {
                 let idle = v.input_states(&[source], now)?.iter().any(|s| s.idle);
                 let (watermark, landed) = (v.watermark(&source.name)?, v.landed_totals(&source.name)?);
-                Ok::<_, CatalogError>(SourceStatus { name: source.name.clone(), watermark, landed, idle, lateness: v.lateness(&source.name)? })
+                let (lateness, in_clear) = (v.lateness(&source.name)?, in_clear(&v, source)?);
+                Ok::<_, CatalogError>(SourceStatus { name: source.name.clone(), watermark, landed, idle, in_clear, lateness })
             })?;
             sources.push(row);
         }

@@ -2,7 +2,10 @@
 //! Never changes an envelope, a record outside its window, or a file that is there: a file with a changed record is written anew.
 //! A run with a manifest, after `ingest`; older snapshots keep the old files, so pinned runs and replays read what they read.
 
+mod clear;
 mod rewrite;
+
+pub use clear::{InClear, in_clear};
 
 use crate::{
     catalog::{Catalog, CatalogError, Commit, Headers, LiveFile, SLOT_US, StateWrite, Table},
@@ -152,7 +155,8 @@ pub fn reparse(
         progress.bytes(done, total);
     }
     let found = rewriter.finish()?;
-    manifest.reparse = Some(ReparseRecord { declared: source.columns.iter().map(declared).collect(), ..found.record });
+    let (masked, clear) = source.masked_and_clear();
+    manifest.reparse = Some(ReparseRecord { declared: source.columns.iter().map(declared).collect(), masked, clear, ..found.record });
     if found.written.is_empty() {
         store.remove_dir(&staging(&owner))?;
         manifest.status = Status::Done;

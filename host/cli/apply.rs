@@ -3,7 +3,7 @@
 
 use super::{
     Context,
-    backfill::outcome,
+    backfill::{notes, outcome},
     output::{Answer, count, talk},
     plan::{touches, window_text},
     progress::{Meter, Unit},
@@ -33,6 +33,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
         0 => {}
         n => talk(&format!("note: {} came for these partitions since; the plan leaves them out", count(n, "record"))),
     }
+    notes(&mut workshop, &dataset)?.iter().for_each(|note| talk(&format!("note: {note}")));
     let meter = Meter::new(format!("apply {file}"), Unit::Partitions, planned.partition_count());
     let result = workshop.apply(&bound, &meter);
     drop(meter);

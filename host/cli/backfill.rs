@@ -244,10 +244,19 @@ fn one(dataset: &str, request: &RunRequest, workshop: &mut Workshop, cx: &Contex
     let planned = bound.plan().map_err(Error::from)?;
     talk(&format!("{} {dataset}: {}", kind.name(), window_text(&planned)));
     touches(&planned).lines().for_each(talk);
+    let notes = notes(workshop, dataset)?;
+    notes.iter().for_each(|note| talk(&format!("note: {note}")));
     let meter = Meter::new(format!("{} {dataset}", kind.name()), Unit::Partitions, planned.partition_count());
     let result = workshop.carry_out(&bound, &meter);
     drop(meter);
-    outcome(dataset, result, workshop, cx)
+    let mut answer = outcome(dataset, result, workshop, cx)?;
+    answer.json["notes"] = json!(notes);
+    Ok(answer)
+}
+
+/// Returns what is to be known of the records that a dataset is made of, in words.
+pub(super) fn notes(workshop: &mut Workshop, dataset: &str) -> Result<Vec<String>, Failure> {
+    Ok(workshop.in_clear(dataset)?.iter().map(ToString::to_string).collect())
 }
 
 /// Returns what came of a plan that was carried out.

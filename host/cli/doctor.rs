@@ -23,7 +23,7 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let bad: Vec<_> = report.bad.iter().map(|b| json!({ "path": b.path, "problem": b.to_string() })).collect();
     let orphans: Vec<_> = report.orphans.iter().map(|(path, bytes)| json!({ "path": path, "bytes": bytes })).collect();
     let object = json!({ "healthy": report.healthy(), "files": report.files.0, "bytes": report.files.1, "without_hash": report.foreign, "hashed": !args.quick,
-        "bad_files": bad, "broken": report.broken, "orphans": orphans });
+        "bad_files": bad, "broken": report.broken, "orphans": orphans, "notes": report.notes });
     Ok(Answer { failure, ..Answer::new(text(&report, args.quick), object) })
 }
 
@@ -45,5 +45,6 @@ fn text(r: &Report, quick: bool) -> String {
             text += &format!("  and {} more\n", r.orphans.len() - 20);
         }
     }
+    r.notes.iter().for_each(|note| text += &format!("Note: {note}.\n"));
     text + if r.healthy() { "Healthy.\n" } else { "" }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     Context,
-    backfill::RunArgs,
+    backfill::{RunArgs, notes},
     output::{Answer, Table, bytes, count, event_json},
     report::Failure,
 };
@@ -52,22 +52,27 @@ pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let request = args.rest.request(kind, dataset.clone())?;
     let mut workshop = cx.open()?;
     let Some(file) = args.out else {
-        let plan = workshop.plan(&request)?;
-        return Ok(Answer::new(plan_text(&dataset, &plan), named(plan_json(&plan), &dataset)));
+        let (notes, plan) = (notes(&mut workshop, &dataset)?, workshop.plan(&request)?);
+        return Ok(Answer::new(plan_text(&dataset, &plan) + &notes_text(&notes), named(plan_json(&plan), &dataset, &notes)));
     };
-    let bound = workshop.bind(&request)?;
+    let (notes, bound) = (notes(&mut workshop, &dataset)?, workshop.bind(&request)?);
     let plan = bound.plan().map_err(Error::from)?;
     workshop.save_plan(&bound, &file)?;
-    let mut object = named(plan_json(&plan), &dataset);
+    let mut object = named(plan_json(&plan), &dataset, &notes);
     let file = file.display().to_string();
     object["saved"] = json!({ "file": file, "digest": bound.digest() });
-    let text = format!("{}\nSaved in {file}: `restitch apply {file}` does exactly this.\n", plan_text(&dataset, &plan));
+    let plan = plan_text(&dataset, &plan) + &notes_text(&notes);
+    let text = format!("{plan}\nSaved in {file}: `restitch apply {file}` does exactly this.\n");
     Ok(Answer::new(text, object))
 }
 
-fn named(mut plan: Value, dataset: &str) -> Value {
-    plan["dataset"] = json!(dataset);
+fn named(mut plan: Value, dataset: &str, notes: &[String]) -> Value {
+    (plan["dataset"], plan["notes"]) = (json!(dataset), json!(notes));
     plan
+}
+
+fn notes_text(notes: &[String]) -> String {
+    notes.iter().map(|note| format!("\nNote: {note}.\n")).collect()
 }
 
 fn write_name(write: WriteMode) -> &'static str {

@@ -10,6 +10,7 @@ use crate::{
     id::SnapshotId,
     pipeline::{DatasetStatus, PartitionState, SourceStatus},
     query::rows_json,
+    reparse::InClear,
     time::{Clock, format_span},
     watermark::InputState,
 };
@@ -42,6 +43,7 @@ const SHOWN: usize = 20;
 pub(super) fn run(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let (sources, datasets) = cx.open()?.status(args.dataset.as_deref())?;
     let mut text = sources_text(&sources, &cx.options.clock);
+    sources.iter().filter_map(|s| s.in_clear.as_ref()).for_each(|found| text += &format!("\nNote: {found}.\n"));
     text += &sources.iter().map(lateness_text).collect::<String>();
     for d in &datasets {
         text += &format!("\n{}", dataset_text(d));
@@ -194,8 +196,13 @@ fn lateness_text(s: &SourceStatus) -> String {
 fn source_json(s: &SourceStatus) -> Value {
     json!({ "name": s.name, "watermark": s.watermark.as_ref().map(|w| event_json(w.value.0)), "late_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.late)),
         "approval_before": s.watermark.as_ref().map(|w| event_json(w.cutoffs.approval)), "files": s.landed.files, "records": s.landed.records, "rejects": s.landed.rejects,
-        "last_landed": s.landed.last.map(ingest_json), "idle": s.idle,
+        "last_landed": s.landed.last.map(ingest_json), "idle": s.idle, "in_clear": s.in_clear.as_ref().map(in_clear_json),
         "lateness": s.lateness.iter().map(|(end, records)| json!({ "behind_us_max": (*end != i64::MAX).then_some(end), "records": records })).collect::<Vec<_>>() })
+}
+
+fn in_clear_json(found: &InClear) -> Value {
+    let (first, last) = &found.days;
+    json!({ "columns": found.columns, "files": found.files, "records": found.records, "first_day": first, "last_day": last, "note": found.to_string() })
 }
 
 fn dataset_json(d: &DatasetStatus) -> Value {

@@ -109,6 +109,11 @@ impl Dataset {
 }
 
 impl Project {
+    /// Returns whether a dataset is made of records of a source in the end, or sends it whole.
+    pub fn reads(&self, dataset: &Dataset, source: &Source) -> bool {
+        self.roots(dataset).iter().any(|r| r.name == source.name) || dataset.lookups.values().any(|l| *l == source.name)
+    }
+
     /// Returns the sources whose records a dataset is made of in the end, in the order of their declaration.
     pub fn roots(&self, dataset: &Dataset) -> Vec<&Source> {
         let mut names: Vec<&str> = dataset.inputs.iter().map(String::as_str).collect();

@@ -5,6 +5,7 @@ use super::{Error, Workshop};
 use crate::{
     catalog::{LiveFile, RecordedFile},
     doctor::{self, BadFile, Report},
+    reparse::in_clear,
     store::Store,
 };
 
@@ -19,6 +20,12 @@ impl Workshop {
             report.broken.extend(self.foreign_rows(quick)?);
         }
         report.broken.extend(self.lost_columns()?);
+        for source in self.project.sources.values() {
+            match self.catalog.read(|v| in_clear(&v, source)) {
+                Ok(found) => report.notes.extend(found.map(|f| f.to_string())),
+                Err(e) => report.notes.push(format!("whether landed records of {} show what is masked now cannot be told: {e}", source.name)),
+            }
+        }
         Ok(report)
     }
 

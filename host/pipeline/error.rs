@@ -574,7 +574,7 @@ fn decode_hint(e: &DecodeError) -> Option<String> {
         DecodeError::Corrupt { .. } => text("get the file again whole; nothing of it was landed"),
         DecodeError::Parquet { .. } => text("is the format of the source right, and the file whole? nothing of it was landed"),
         DecodeError::MissingColumn { .. } => {
-            text("is it called otherwise in these files? aliases = [\"…\"] names it; for CSV look at the delimiter too")
+            text("is it called otherwise in these files? aliases = [\"…\"] names it; for CSV look at the header line and the delimiter too")
         }
         DecodeError::Twice { .. } => text("write the file with one of them, or with another name for the other"),
         DecodeError::WrongType { .. } => text("declare the type that the files have, or write them with the declared one"),

@@ -1,9 +1,13 @@
 //! What restitch.toml declares now, compared with how records landed and datasets were published.
-//! Never lets rows be computed that would count a record twice.
+//! Never lets rows be computed that would count a record twice. What shows a column that is masked by now is told.
 //! Asked before every plan, and again before one that was saved is carried out.
 
 use super::{Error, Workshop};
-use crate::{config::Dataset, ingest::same_ids};
+use crate::{
+    config::Dataset,
+    ingest::same_ids,
+    reparse::{InClear, in_clear},
+};
 
 impl Workshop {
     /// Refuses a dataset that is published in another cut, or that reads records whose ids are made of something else than is declared.
@@ -13,6 +17,19 @@ impl Workshop {
     pub(super) fn refuse_redeclared(&mut self, dataset: &Dataset) -> Result<(), Error> {
         self.refuse_recut(dataset)?;
         self.refuse_other_ids(dataset)
+    }
+
+    /// Returns what of the landed records that a dataset is made of shows what is masked now, by source.
+    ///
+    /// # Errors
+    /// There is no such dataset, or the catalog cannot be read.
+    pub fn in_clear(&mut self, dataset: &str) -> Result<Vec<InClear>, Error> {
+        let dataset = self.project.dataset(dataset)?;
+        let mut found = Vec::new();
+        for source in self.project.sources.values().filter(|s| self.project.reads(dataset, s)) {
+            found.extend(self.catalog.read(|v| in_clear(&v, source))?);
+        }
+        Ok(found)
     }
 
     /// Refuses a dataset that reads records whose ids are made of something else than is declared now: one record would count twice.
