@@ -111,13 +111,25 @@ impl<'a> Encoder<'a> {
             Values::Boolean(a) => out.push(a.value(row) as u8),
             Values::Int32(v) => out.extend_from_slice(&v[row].to_le_bytes()),
             Values::Int64(v) => out.extend_from_slice(&v[row].to_le_bytes()),
-            Values::Float32(v) => out.extend_from_slice(&if v[row].is_nan() { f32::NAN } else { v[row] + 0.0 }.to_bits().to_le_bytes()),
-            Values::Float64(v) => out.extend_from_slice(&if v[row].is_nan() { f64::NAN } else { v[row] + 0.0 }.to_bits().to_le_bytes()),
+            Values::Float32(v) => out.extend_from_slice(&one_f32(v[row]).to_le_bytes()),
+            Values::Float64(v) => out.extend_from_slice(&one_f64(v[row]).to_le_bytes()),
             Values::Decimal(v) => out.extend_from_slice(&v[row].to_le_bytes()),
             Values::Text(a) => put_bytes(out, a.value(row).as_bytes()),
             Values::Binary(a) => put_bytes(out, a.value(row)),
         }
     }
+}
+
+/// Returns the number with the one set of bits that equal ones have: -0.0 is 0.0, and every NaN is the quiet one.
+#[inline]
+pub fn one_f32(x: f32) -> f32 {
+    if x.is_nan() { f32::NAN } else { x + 0.0 }
+}
+
+/// As [`one_f32`].
+#[inline]
+pub fn one_f64(x: f64) -> f64 {
+    if x.is_nan() { f64::NAN } else { x + 0.0 }
 }
 
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {

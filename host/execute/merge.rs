@@ -7,7 +7,7 @@ use super::{
     output::{Batches, WRITE_ROWS},
 };
 use crate::{
-    checksum::Encoder,
+    checksum::{Encoder, one_f32, one_f64},
     datafile::{DataFileError, Reader},
     manifest::Write,
     plan::PlannedPartition,
@@ -16,14 +16,14 @@ use crate::{
     window::Window,
 };
 use arrow::{
-    array::{Array, AsArray, RecordBatch},
+    array::{Array, ArrayRef, AsArray, RecordBatch},
     compute::interleave_record_batch,
-    datatypes::TimestampMicrosecondType,
+    datatypes::{DataType as ArrowType, Float32Type, Float64Type, TimestampMicrosecondType},
     error::ArrowError,
     row::{RowConverter, Rows, SortField},
     util::display::array_value_to_string,
 };
-use std::cmp::Ordering;
+use std::{cmp::Ordering, sync::Arc};
 
 /// What became of rows.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -49,7 +49,28 @@ pub(super) fn base_rows<'b>(job: &'b Job, partition: &'b PlannedPartition, field
             Err(e) => Box::new(std::iter::once(Err(e))),
         }
     };
-    Box::new(files.iter().flat_map(move |f| scan(&f.path)).map(|b| b.map_err(ExecuteError::File)))
+    Box::new(
+        files
+            .iter()
+            .flat_map(move |f| scan(&f.path))
+            .map(|b| one_of_equals(b?).map_err(|source| ExecuteError::Arrow { partition: partition.name.clone(), source })),
+    )
+}
+
+/// Returns rows with equal bits for equal floats, as a run's have: in rows that an earlier restitch has published they may differ.
+fn one_of_equals(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let is_float = |column: &ArrayRef| matches!(column.data_type(), ArrowType::Float32 | ArrowType::Float64);
+    if !batch.columns().iter().any(is_float) {
+        return Ok(batch);
+    }
+    let column = |column: &ArrayRef| -> ArrayRef {
+        match column.data_type() {
+            ArrowType::Float32 => Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(one_f32)),
+            ArrowType::Float64 => Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(one_f64)),
+            _ => column.clone(),
+        }
+    };
+    RecordBatch::try_new(batch.schema(), batch.columns().iter().map(column).collect())
 }
 
 /// The new rows of a partition, in its order.
@@ -310,8 +331,7 @@ mod tests {
         plan::Reason,
         schema::{DataType, arrow_schema},
     };
-    use arrow::array::{ArrayRef, Int64Array, StringArray, TimestampMicrosecondArray};
-    use std::sync::Arc;
+    use arrow::array::{Float32Array, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
 
     type Row = (Option<&'static str>, Option<i64>, i64);
 
@@ -357,6 +377,19 @@ mod tests {
         assert_eq!(merge(&Write::Merge, &[], &run, 2).unwrap().1.inserted, 4);
         assert_eq!(merge(&Write::Merge, &base, &[], 2).unwrap().1.target_only, 5);
         assert_eq!(merge(&Write::Merge, &[], &[], 2).unwrap().0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn published_floats_are_compared_as_a_runs_are() {
+        let columns: [(&str, ArrayRef); 3] = [
+            ("f", Arc::new(Float32Array::from(vec![Some(-0.0), None, Some(-f32::NAN)]))),
+            ("n", Arc::new(Int64Array::from(vec![1, 2, 3]))),
+            ("d", Arc::new(Float64Array::from(vec![Some(f64::from_bits(!0)), Some(-0.0), None]))),
+        ];
+        let batch = one_of_equals(RecordBatch::try_from_iter(columns).unwrap()).unwrap();
+        let (f, d) = (batch.column(0).as_primitive::<Float32Type>(), batch.column(2).as_primitive::<Float64Type>());
+        assert_eq!(f.iter().map(|x| x.map(f32::to_bits)).collect::<Vec<_>>(), [Some(0), None, Some(f32::NAN.to_bits())]);
+        assert_eq!(d.iter().map(|x| x.map(f64::to_bits)).collect::<Vec<_>>(), [Some(f64::NAN.to_bits()), Some(0), None]);
     }
 
     #[test]

@@ -3,7 +3,10 @@
 //! `sandbox` calls it on both sides of guest code.
 
 use super::{Input, TransformError};
-use crate::schema::{DataType, Field, half_pair};
+use crate::{
+    checksum::{one_f32, one_f64},
+    schema::{DataType, Field, half_pair},
+};
 use arrow::{
     array::{Array, ArrayData, ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, StringArray, make_array},
     buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
@@ -197,8 +200,9 @@ pub(super) fn record_batch(fields: &[Field], schema: SchemaRef, rows: usize, col
     if columns.len() != fields.len() {
         return Err(bad(None, format!("{} columns instead of {}", columns.len(), fields.len())));
     }
-    let arrays = fields.iter().zip(columns).map(|(field, column)| {
+    let arrays = fields.iter().zip(columns).map(|(field, mut column)| {
         check(field, rows, &column).map_err(|problem| bad(Some(field), problem))?;
+        one_of_equals(field.data_type, &mut column.values);
         match layout(field.data_type) {
             Layout::Sized => sized(field, rows, column).map_err(|problem| bad(Some(field), problem)),
             _ => array(field, rows, column).map_err(|e| bad(Some(field), e.to_string())),
@@ -207,6 +211,15 @@ pub(super) fn record_batch(fields: &[Field], schema: SchemaRef, rows: usize, col
     let arrays: Vec<ArrayRef> = arrays.collect::<Result<_, _>>()?;
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
     RecordBatch::try_new_with_options(schema, arrays, &options).map_err(|e| bad(None, e.to_string()))
+}
+
+/// Gives equal floats equal bits, as landed ones have: rows are put in order by them, and keys are told apart.
+fn one_of_equals(data_type: DataType, values: &mut [u8]) {
+    match data_type {
+        DataType::Float32 => values.as_chunks_mut().0.iter_mut().for_each(|bytes| *bytes = one_f32(f32::from_le_bytes(*bytes)).to_le_bytes()),
+        DataType::Float64 => values.as_chunks_mut().0.iter_mut().for_each(|bytes| *bytes = one_f64(f64::from_le_bytes(*bytes)).to_le_bytes()),
+        _ => {}
+    }
 }
 
 fn array(field: &Field, rows: usize, column: Returned) -> Result<ArrayRef, arrow::error::ArrowError> {
@@ -367,6 +380,22 @@ mod tests {
                 assert_eq!(there_and_back(&fields, &slice), slice, "{length} rows from {start}");
             }
         }
+    }
+
+    #[test]
+    fn equal_floats_come_back_with_equal_bits() {
+        let fields = [Field::new("f", DataType::Float32, false), Field::new("d", DataType::Float64, false)];
+        let schema = Arc::new(Schema::new(fields.iter().map(|f| f.arrow(None)).collect::<Vec<_>>()));
+        let (f, d) =
+            ([-0.0, 0.0, f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), -1.5], [-0.0, 0.0, f64::NAN, -f64::NAN, f64::from_bits(!0), -1.5]);
+        let fixed = |values: Vec<u8>| Returned { values, ..Returned::default() };
+        let columns = vec![fixed(f.iter().flat_map(|x| x.to_le_bytes()).collect()), fixed(d.iter().flat_map(|x| x.to_le_bytes()).collect())];
+        let batch = record_batch(&fields, schema, 6, columns).unwrap();
+        let bits = |x: &f32| x.to_bits();
+        let f = batch.column(0).as_primitive::<arrow::datatypes::Float32Type>().values().iter().map(bits).collect::<Vec<_>>();
+        assert_eq!(f, [0.0, 0.0, f32::NAN, f32::NAN, f32::NAN, -1.5].map(f32::to_bits));
+        let d = batch.column(1).as_primitive::<arrow::datatypes::Float64Type>().values().iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+        assert_eq!(d, [0.0, 0.0, f64::NAN, f64::NAN, f64::NAN, -1.5].map(f64::to_bits));
     }
 
     #[test]
