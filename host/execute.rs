@@ -313,6 +313,8 @@ impl Layout {
 /// # After a crash
 /// The same; `recover` removes the folder.
 pub fn execute(job: &Job, tasks: &[Task], progress: &dyn Progress) -> Result<(Vec<Computed>, Timings), ExecuteError> {
+    // Those that run at once share the memory, however many more there might be.
+    let job = &Job { workers: job.workers.min(Engine::workers_max()).min(tasks.len()).max(1), ..*job };
     let layout = Layout::of(job);
     let hasher = KeyHasher::default();
     let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -326,7 +328,7 @@ pub fn execute(job: &Job, tasks: &[Task], progress: &dyn Progress) -> Result<(Ve
     let done = Mutex::new((places, Timings::default()));
     let failed: Mutex<Option<(usize, ExecuteError)>> = Mutex::new(None);
     std::thread::scope(|scope| {
-        for _ in 0..job.workers.min(Engine::workers_max()).min(tasks.len()).max(1) {
+        for _ in 0..job.workers {
             scope.spawn(|| {
                 loop {
                     let i = next.fetch_add(1, Ordering::Relaxed);

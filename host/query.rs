@@ -1,4 +1,4 @@
-//! The door to DataFusion: SQL over fixed lists of files, conditions, aggregates, spilling sorts.
+//! The door to DataFusion: SQL over fixed lists of files, conditions, aggregates; and sorts that spill, which do without it.
 //! Never writes a table and never lists a folder: what it reads is what it was told to read.
 //! Checks, filters, comparisons and `restitch query` go through here; nothing else names DataFusion.
 

@@ -4,7 +4,7 @@
 
 use super::{
     ExecuteError, Job, OutsideRow,
-    output::{Batches, WRITE_ROWS},
+    output::{Batches, WRITE_BYTES_MAX, WRITE_ROWS},
 };
 use crate::{
     checksum::{Encoder, one_f32, one_f64},
@@ -86,6 +86,8 @@ pub(super) struct Merge<'m> {
     /// Batches that picked rows come from.
     sources: Vec<RecordBatch>,
     picked: Vec<(usize, usize)>,
+    /// About how many bytes are picked.
+    bytes: usize,
     /// The key of the row picked last, and whether the run gave it.
     last: Option<(Vec<u8>, bool)>,
     merged: Merged,
@@ -96,6 +98,8 @@ struct Cursor<'c> {
     batches: Batches<'c>,
     batch: Option<(RecordBatch, Rows, Rows)>,
     at: usize,
+    /// Bytes of a row of the batch, about.
+    row_bytes: usize,
     /// The batch's place among the sources.
     source: Option<usize>,
     /// What rows are ordered by: the key, then all other columns.
@@ -106,7 +110,15 @@ struct Cursor<'c> {
 impl<'c> Cursor<'c> {
     fn new(batches: Batches<'c>, fields: &[Field], order: &[usize], key: &[usize]) -> Result<Cursor<'c>, ArrowError> {
         let converter = |columns: &[usize]| RowConverter::new(columns.iter().map(|i| SortField::new(fields[*i].data_type.arrow())).collect());
-        Ok(Cursor { batches, batch: None, at: 0, source: None, order: (converter(order)?, order.to_vec()), key: (converter(key)?, key.to_vec()) })
+        Ok(Cursor {
+            batches,
+            batch: None,
+            at: 0,
+            row_bytes: 0,
+            source: None,
+            order: (converter(order)?, order.to_vec()),
+            key: (converter(key)?, key.to_vec()),
+        })
     }
 
     /// Loads the next batch if the one at hand is used up; returns whether there is a row.
@@ -121,6 +133,8 @@ impl<'c> Cursor<'c> {
                 converter.convert_columns(&columns).map_err(|source| ExecuteError::Arrow { partition: partition.into(), source })
             };
             let (order, key) = (rows(&self.order)?, rows(&self.key)?);
+            let bytes = batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0)).sum::<usize>();
+            self.row_bytes = bytes / batch.num_rows().max(1);
             self.batch = Some((batch, order, key));
             (self.at, self.source) = (0, None);
         }
@@ -175,6 +189,7 @@ impl<'m> Merge<'m> {
             cut,
             sources: Vec::new(),
             picked: Vec::new(),
+            bytes: 0,
             last: None,
             merged,
         })
@@ -294,6 +309,7 @@ impl<'m> Merge<'m> {
             self.sources.len() - 1
         });
         self.picked.push((source, side.at));
+        self.bytes += side.row_bytes;
         side.at += 1;
     }
 
@@ -303,6 +319,7 @@ impl<'m> Merge<'m> {
             interleave_record_batch(&sources, &self.picked).map_err(|source| ExecuteError::Arrow { partition: self.partition.name.clone(), source });
         self.sources.clear();
         self.picked.clear();
+        self.bytes = 0;
         (self.base.source, self.run.source) = (None, None);
         batch
     }
@@ -312,7 +329,7 @@ impl Iterator for Merge<'_> {
     type Item = Result<RecordBatch, ExecuteError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while self.picked.len() < WRITE_ROWS {
+        while self.picked.len() < WRITE_ROWS && self.bytes < WRITE_BYTES_MAX {
             match self.step() {
                 Ok(true) => {}
                 Ok(false) if self.picked.is_empty() => return None,

@@ -81,8 +81,9 @@ fn numbers(column: &ArrayRef) -> Vec<u64> {
     }
 }
 
-/// Rows per written batch.
+/// Rows per written batch, and about how many bytes.
 pub(super) const WRITE_ROWS: usize = 8192;
+pub(super) const WRITE_BYTES_MAX: usize = 64 << 20;
 
 /// A partition's output, staged.
 pub(crate) struct StagedRows {

@@ -32,8 +32,8 @@ const TASK_RECORDS_MIN: u64 = 50_000;
 /// More records than this are not put together: memory that is used again is faster than memory that the system has to clear first.
 const TASK_RECORDS_MAX: u64 = 250_000;
 
-/// Returns the tasks for `partitions`, each with the number of records expected of it, so that `workers` of
-/// them fit into `memory_bytes` at `row_bytes` each.
+/// Returns the tasks for `partitions`, each with the number of records expected of it, so that as many as
+/// `workers` compute at once fit into `memory_bytes` at `row_bytes` each.
 pub fn cut(
     partitions: impl Iterator<Item = (PlannedPartition, u64)>,
     row_bytes: u64,
@@ -43,10 +43,11 @@ pub fn cut(
 ) -> Vec<Task> {
     let all: Vec<_> = partitions.collect();
     let total: u64 = all.iter().map(|(_, n)| n).sum();
+    let workers = workers.min(all.len()).max(1) as u64;
     // Half the memory is for records; output, transform and writers share the rest.
-    let fits = (memory_bytes as u64 / 2 / workers as u64 / row_bytes.max(1)).max(1);
+    let fits = (memory_bytes as u64 / 2 / workers / row_bytes.max(1)).max(1);
     let (wanted, most) = match grouping {
-        Grouping::Usual => ((total / (workers as u64 * 4)).clamp(TASK_RECORDS_MIN, TASK_RECORDS_MAX).min(fits), TASK_PARTITIONS_MAX),
+        Grouping::Usual => ((total / (workers * 4)).clamp(TASK_RECORDS_MIN, TASK_RECORDS_MAX).min(fits), TASK_PARTITIONS_MAX),
         Grouping::Alone => (fits, 1),
         Grouping::Together => (fits, usize::MAX),
     };
@@ -84,6 +85,9 @@ mod tests {
         let shape: Vec<_> = tasks.iter().map(|t| (t.partitions.len(), t.large)).collect();
         assert_eq!(shape, [(4, false), (1, true)]);
         assert_eq!(tasks.iter().map(|t| t.records).sum::<u64>(), records.iter().sum::<u64>());
-        assert_eq!(cut(days.into_iter().zip(records), 100, 1 << 30, 2, Grouping::Alone).len(), 5);
+        assert_eq!(cut(days.clone().into_iter().zip(records), 100, 1 << 30, 2, Grouping::Alone).len(), 5);
+        // One partition is computed by one worker, who has all the memory.
+        let alone = |workers| cut(std::iter::once((days[0].clone(), 4_000_000)), 100, 1 << 30, workers, Grouping::Usual);
+        assert!(!alone(1)[0].large && !alone(8)[0].large);
     }
 }

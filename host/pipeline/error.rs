@@ -372,6 +372,7 @@ impl Error {
             Error::Query(e) | Error::Expression { source: e, .. } | Error::Check(CheckError::Compare(e)) => {
                 e.hint().map(str::to_owned).or_else(|| self.folder_hint())
             }
+            Error::Execute(ExecuteError::Query { source, .. }) => source.hint().map(str::to_owned).or_else(|| self.folder_hint()),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::Together { problems } => {
                 let hints: Vec<String> = problems.iter().filter_map(|(run, e)| Some(format!("{run}: {}", e.hint()?))).collect();

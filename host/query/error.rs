@@ -64,7 +64,9 @@ impl QueryError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             QueryError::Sql { hint, .. } => hint.as_deref(),
-            QueryError::Memory { .. } => Some("give it more memory, or ask for fewer partitions at a time"),
+            QueryError::Memory { .. } => {
+                Some("give it more with --memory, share it among fewer with --workers 1, or ask for fewer partitions at a time")
+            }
             _ => None,
         }
     }

@@ -1,34 +1,30 @@
 //! Sorting that spills: batches in, in any order; batches out, in the order of some columns.
-//! Never holds more than its share of memory, as far as DataFusion counts it; removes its files when dropped.
-//! `execute` puts a partition's rows in order with it before a transform sees them.
+//! Never holds more than its share of memory, however wide rows are, but for two of the widest; its file has no name, and goes with it.
+//! `execute` puts a partition's rows in order with it: before a transform sees them, and before they are written.
 
-use super::{BATCH_ROWS, QueryError, SortError, config, environment};
+use super::{BATCH_ROWS, QueryError, SortError};
+use crate::store::File;
 use arrow::{
-    array::{Array, RecordBatch, UInt32Array},
-    compute::{SortOptions, take_record_batch},
-    datatypes::SchemaRef,
+    array::{Array, AsArray, RecordBatch, UInt32Array},
+    compute::{concat_batches, interleave_record_batch, take_record_batch},
+    datatypes::{DataType as ArrowType, SchemaRef},
+    error::ArrowError,
+    ipc::{reader::StreamReader, writer::StreamWriter},
+    row::{RowConverter, Rows, SortField},
 };
-use datafusion::{
-    error::{DataFusionError, Result as PlanResult},
-    execution::{SendableRecordBatchStream, TaskContext},
-    physical_expr::{LexOrdering, PhysicalSortExpr, expressions::col},
-    physical_plan::{
-        ExecutionPlan,
-        sorts::sort::SortExec,
-        stream::RecordBatchStreamAdapter,
-        streaming::{PartitionStream, StreamingTableExec},
-    },
-    prelude::SessionContext,
-};
-use futures::{StreamExt, stream::poll_fn};
 use std::{
-    fmt,
-    future::poll_fn as wait_fn,
-    path::Path,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    task::{Context, Poll, Waker},
+    io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write},
+    ops::Range,
+    path::{Path, PathBuf},
+    sync::Arc,
 };
-use tokio::runtime::Runtime;
+
+/// Runs that are merged at once, at most.
+const FAN_IN_MAX: usize = 256;
+/// A batch is not larger than this, unless one row is.
+const PIECE_BYTES_MAX: usize = 256 << 20;
+/// What is buffered on the way to the file.
+const WRITE_BUFFER_BYTES: usize = 1 << 18;
 
 /// The sorted batches.
 pub struct Sorted<'i, E> {
@@ -36,39 +32,27 @@ pub struct Sorted<'i, E> {
 }
 
 enum State<'i, E> {
-    Running(Box<Running<'i, E>>),
-    Failed(SortError<E>),
+    Begun { input: Input<'i, E>, sorter: Box<Sorter> },
+    Giving(Giving),
+    Failed(QueryError),
     Over,
 }
 
-struct Running<'i, E> {
-    input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>,
-    /// What a batch of the input left over.
-    pending: Vec<RecordBatch>,
-    slot: Arc<Slot>,
-    stream: SendableRecordBatchStream,
-    ready: Vec<RecordBatch>,
-    runtime: Runtime,
-}
+type Input<'i, E> = Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>;
+type Giving = Box<dyn Iterator<Item = Result<RecordBatch, QueryError>>>;
 
-/// Sorts `input` by columns, ascending and nulls first, spilling to `dir` beyond `memory_bytes`.
+/// Sorts `input` by columns, ascending and nulls first, spilling to a file in `dir` beyond `memory_bytes`.
 ///
-/// The input is pulled on the calling thread, outside of any runtime: it may block, query and sort
-/// itself. Nothing happens before the first batch is asked for. Batches have at most
-/// [`BATCH_ROWS`] rows. Rows equal in `by` come in no particular order.
+/// The input is pulled on the calling thread: it may block, query and sort itself. Nothing happens
+/// before the first batch is asked for. Batches have at most [`BATCH_ROWS`] rows, and fewer where
+/// rows are wide. Rows equal in `by` come in no particular order.
 ///
 /// # Errors
 /// The iterator ends after its first error: the input's, or the sort's own.
-pub fn sort_spilled<'i, E>(
-    schema: SchemaRef,
-    input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>,
-    by: &[String],
-    memory_bytes: usize,
-    dir: &Path,
-) -> Sorted<'i, E> {
-    let state = match Running::new(schema, input, by, memory_bytes, dir) {
-        Ok(running) => State::Running(Box::new(running)),
-        Err(error) => State::Failed(SortError::Sort(error)),
+pub fn sort_spilled<'i, E>(schema: SchemaRef, input: Input<'i, E>, by: &[String], memory_bytes: usize, dir: &Path) -> Sorted<'i, E> {
+    let state = match Sorter::new(schema, by, memory_bytes, dir) {
+        Ok(sorter) => State::Begun { input, sorter: Box::new(sorter) },
+        Err(error) => State::Failed(error),
     };
     Sorted { state }
 }
@@ -77,186 +61,446 @@ impl<E> Iterator for Sorted<'_, E> {
     type Item = Result<RecordBatch, SortError<E>>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let item = match &mut self.state {
-            State::Running(running) => running.step(),
-            State::Failed(_) | State::Over => None,
+        // Whatever ends it leaves it over.
+        let mut giving = match std::mem::replace(&mut self.state, State::Over) {
+            State::Over => return None,
+            State::Failed(error) => return Some(Err(SortError::Sort(error))),
+            State::Begun { input, sorter } => match sort(input, *sorter) {
+                Ok(giving) => giving,
+                Err(error) => return Some(Err(error)),
+            },
+            State::Giving(giving) => giving,
         };
-        if let Some(Ok(_)) = item {
-            return item;
+        let batch = giving.next()?.map_err(SortError::Sort);
+        if batch.is_ok() {
+            self.state = State::Giving(giving);
         }
-        match std::mem::replace(&mut self.state, State::Over) {
-            State::Failed(error) => Some(Err(error)),
-            _ => item,
-        }
+        Some(batch)
     }
 }
 
-impl<'i, E> Running<'i, E> {
-    fn new(
-        schema: SchemaRef,
-        input: Box<dyn Iterator<Item = Result<RecordBatch, E>> + 'i>,
-        by: &[String],
-        memory_bytes: usize,
-        dir: &Path,
-    ) -> Result<Running<'i, E>, QueryError> {
-        let told = |e: DataFusionError| QueryError::of(e, &[]);
-        let slot = Arc::new(Slot { hand: Mutex::default() });
-        let source: Arc<dyn PartitionStream> = Arc::new(Source { schema: Arc::clone(&schema), slot: Arc::clone(&slot) });
-        let source = StreamingTableExec::try_new(Arc::clone(&schema), vec![source], None, [], false, None);
-        let options = SortOptions { descending: false, nulls_first: true };
-        let order = by.iter().map(|name| Ok(PhysicalSortExpr::new(col(name, &schema)?, options))).collect::<PlanResult<Vec<_>>>().map_err(|_| {
-            let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
-            let missing = by.iter().find(|b| !known.contains(&b.as_str()));
-            QueryError::unknown_column(missing.map_or("", String::as_str), &known)
-        })?;
-        let Some(order) = LexOrdering::new(order) else { return Err(QueryError::Plan { message: "no columns to sort by".into() }) };
-        let sort = SortExec::new(order, Arc::new(source.map_err(told)?));
-        let runtime = tokio::runtime::Builder::new_current_thread().build().map_err(|source| QueryError::Io { action: "start a sort", source })?;
-        let mut config = config(1, true);
-        let execution = &mut config.options_mut().execution;
-        // What merging spilled runs may count on; the default would be all of a small pool.
-        execution.sort_spill_reservation_bytes = execution.sort_spill_reservation_bytes.min(memory_bytes / 4);
-        execution.sort_in_place_threshold_bytes = execution.sort_in_place_threshold_bytes.min(memory_bytes / 4);
-        let context = SessionContext::new_with_config_rt(config, environment(Some(memory_bytes), Some(dir))?);
-        let stream = {
-            let _inside = runtime.enter();
-            sort.execute(0, context.task_ctx()).map_err(told)?
+fn sort<E>(input: Input<E>, mut sorter: Sorter) -> Result<Giving, SortError<E>> {
+    for batch in input {
+        sorter.push(&batch.map_err(SortError::Input)?).map_err(SortError::Sort)?;
+    }
+    sorter.finish().map_err(SortError::Sort)
+}
+
+/// Takes batches, and keeps them in memory or as runs in a file.
+struct Sorter {
+    schema: SchemaRef,
+    keys: Keys,
+    widths: Widths,
+    memory: usize,
+    dir: PathBuf,
+    /// Batches too small to stand alone, with their rows and bytes.
+    small: (Vec<RecordBatch>, usize, usize),
+    /// Batches with the keys of their rows, and the bytes of both.
+    held: (Vec<(RecordBatch, Rows)>, usize),
+    file: Option<Part>,
+    runs: Vec<Run>,
+}
+
+/// What orders rows: bytes that compare as their columns do.
+#[derive(Clone)]
+struct Keys {
+    columns: Vec<usize>,
+    converter: Arc<RowConverter>,
+}
+
+impl Keys {
+    fn of(&self, batch: &RecordBatch) -> Result<Rows, ArrowError> {
+        let columns: Vec<_> = self.columns.iter().map(|i| batch.column(*i).clone()).collect();
+        self.converter.convert_columns(&columns)
+    }
+
+    /// Returns what a batch and the keys of its rows take, about.
+    fn cost(&self, batch: &RecordBatch) -> usize {
+        2 * used_bytes(batch) + batch.num_rows() * (size_of::<usize>() + 10 * self.columns.len())
+    }
+}
+
+/// How many bytes rows take: the same for all of them, and what texts add.
+#[derive(Clone)]
+struct Widths {
+    fixed: usize,
+    sized: Vec<usize>,
+}
+
+impl Widths {
+    fn new(schema: &SchemaRef) -> Widths {
+        let fixed = schema.fields().iter().map(|f| f.data_type().primitive_width().unwrap_or(size_of::<i32>())).sum();
+        let is_sized = |i: &usize| matches!(schema.field(*i).data_type(), ArrowType::Utf8 | ArrowType::Binary);
+        Widths { fixed, sized: (0..schema.fields().len()).filter(is_sized).collect() }
+    }
+
+    fn of(&self, batch: &RecordBatch, row: usize) -> usize {
+        let length = |i: &usize| match batch.column(*i).as_string_opt::<i32>() {
+            Some(texts) => texts.value_length(row),
+            None => batch.column(*i).as_binary::<i32>().value_length(row),
         };
-        Ok(Running { input, pending: Vec::new(), slot, stream, ready: Vec::new(), runtime })
-    }
-
-    fn step(&mut self) -> Option<Result<RecordBatch, SortError<E>>> {
-        loop {
-            if let Some(batch) = self.ready.pop() {
-                return Some(Ok(batch));
-            }
-            let (slot, stream) = (&self.slot, &mut self.stream);
-            // Leaves the runtime whenever the sort wants input: the input may be anything, other runtimes included.
-            let event = self.runtime.block_on(wait_fn(|cx| match stream.poll_next_unpin(cx) {
-                Poll::Ready(item) => Poll::Ready(Event::Sorted(item)),
-                Poll::Pending if slot.wanted(cx.waker()) => Poll::Ready(Event::Wanted),
-                Poll::Pending => Poll::Pending,
-            }));
-            match event {
-                Event::Sorted(None) => return None,
-                Event::Sorted(Some(Err(error))) => return Some(Err(SortError::Sort(QueryError::of(error, &[])))),
-                Event::Sorted(Some(Ok(batch))) => self.ready = pieces(&batch, false),
-                Event::Wanted => match self.pull() {
-                    Ok(batch) => self.slot.put(batch),
-                    Err(error) => return Some(Err(SortError::Input(error))),
-                },
-            }
-        }
-    }
-
-    fn pull(&mut self) -> Result<Option<RecordBatch>, E> {
-        loop {
-            if let Some(batch) = self.pending.pop() {
-                return Ok(Some(batch));
-            }
-            match self.input.next() {
-                Some(batch) => self.pending = pieces(&batch?, true),
-                None => return Ok(None),
-            }
-        }
+        self.fixed + self.sized.iter().map(|i| length(i) as usize).sum::<usize>()
     }
 }
 
-enum Event {
-    Sorted(Option<PlanResult<RecordBatch>>),
-    Wanted,
+impl Sorter {
+    fn new(schema: SchemaRef, by: &[String], memory: usize, dir: &Path) -> Result<Sorter, QueryError> {
+        let known: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+        let place = |name: &String| schema.index_of(name).map_err(|_| QueryError::unknown_column(name, &known));
+        let columns = by.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        let fields = columns.iter().map(|i| SortField::new(schema.field(*i).data_type().clone())).collect();
+        let keys = Keys { columns, converter: Arc::new(RowConverter::new(fields)?) };
+        let (widths, dir) = (Widths::new(&schema), dir.to_owned());
+        Ok(Sorter { schema, keys, widths, memory, dir, small: Default::default(), held: Default::default(), file: None, runs: Vec::new() })
+    }
+
+    /// Bytes of a batch in the file: as many as are merged at once have to fit.
+    fn chunk_bytes(&self) -> usize {
+        PIECE_BYTES_MAX.min(self.memory / 64)
+    }
+
+    fn push(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
+        let batch = RecordBatch::try_new(self.schema.clone(), batch.columns().to_vec())?;
+        for rows in pieces(&batch, &self.widths, PIECE_BYTES_MAX.min(self.memory / 8)) {
+            let piece = owned(&batch, rows)?;
+            let (bytes, chunk_bytes) = (used_bytes(&piece), self.chunk_bytes());
+            if piece.num_rows() >= BATCH_ROWS / 2 || bytes >= chunk_bytes {
+                self.hold(piece)?;
+                continue;
+            }
+            let (batches, all, size) = &mut self.small;
+            (*all, *size) = (*all + piece.num_rows(), *size + bytes);
+            batches.push(piece);
+            if *all >= BATCH_ROWS / 2 || *size >= chunk_bytes {
+                self.hold_small()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hold_small(&mut self) -> Result<(), QueryError> {
+        let (batches, ..) = std::mem::take(&mut self.small);
+        if batches.is_empty() { Ok(()) } else { self.hold(concat_batches(&self.schema, &batches)?) }
+    }
+
+    fn hold(&mut self, batch: RecordBatch) -> Result<(), QueryError> {
+        let keys = self.keys.of(&batch)?;
+        let bytes = used_bytes(&batch) + keys.size() + batch.num_rows() * size_of::<Place>();
+        if self.held.1 + bytes > self.memory - self.memory / 4 {
+            self.spill()?;
+        }
+        self.held.0.push((batch, keys));
+        self.held.1 += bytes;
+        Ok(())
+    }
+
+    fn spill(&mut self) -> Result<(), QueryError> {
+        let (held, _) = std::mem::take(&mut self.held);
+        if held.is_empty() {
+            return Ok(());
+        }
+        let held = Held::sorted(held, self.widths.clone(), self.chunk_bytes());
+        self.write(held)
+    }
+
+    /// Writes a run.
+    fn write(&mut self, batches: impl Iterator<Item = Result<RecordBatch, QueryError>>) -> Result<(), QueryError> {
+        let io = |source| QueryError::Io { action: "read or spill", source };
+        let part = match self.file.take() {
+            Some(part) => part,
+            None => Part { file: Arc::new(tempfile::tempfile_in(&self.dir).map_err(io)?), at: 0 },
+        };
+        let mut run = Run { part: part.clone(), cost: 0 };
+        let mut writer = StreamWriter::try_new(BufWriter::with_capacity(WRITE_BUFFER_BYTES, part), &self.schema)?;
+        for batch in batches {
+            let batch = batch?;
+            run.cost = run.cost.max(self.keys.cost(&batch));
+            writer.write(&batch)?;
+        }
+        writer.finish()?;
+        self.file = Some(writer.into_inner()?.into_inner().map_err(|e| io(e.into_error()))?);
+        self.runs.push(run);
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Giving, QueryError> {
+        self.hold_small()?;
+        let bytes_max = PIECE_BYTES_MAX.min(self.memory / 16);
+        if self.runs.is_empty() {
+            return Ok(Box::new(Held::sorted(self.held.0, self.widths, bytes_max)));
+        }
+        self.spill()?;
+        while let Some(first) = surplus(&self.runs, self.memory) {
+            let runs = self.runs.drain(..first).collect();
+            let merge = Merge::new(runs, self.keys.clone(), self.widths.clone(), self.chunk_bytes())?;
+            self.write(merge)?;
+        }
+        Ok(Box::new(Merge::new(self.runs, self.keys, self.widths, bytes_max)?))
+    }
 }
 
-/// Splits a batch into ones of at most [`BATCH_ROWS`] rows, last first. For the sort they are copied out
-/// of buffers that they share: it counts a buffer with every batch that has a part of it.
-fn pieces(batch: &RecordBatch, own: bool) -> Vec<RecordBatch> {
+/// Returns how many of the first runs have to become one before all can be merged at once; `None` if they can.
+fn surplus(runs: &[Run], memory: usize) -> Option<usize> {
+    // Of each a batch, and the one before that rows were taken from.
+    let fits = |count: &usize| runs[..*count].iter().map(|r| 2 * r.cost).sum::<usize>() <= memory;
+    let most = (2..=runs.len().min(FAN_IN_MAX)).rev().find(fits).unwrap_or(2);
+    (most < runs.len()).then(|| most.min(runs.len() - most + 1).max(2))
+}
+
+/// Returns where a batch is cut, so that no piece has more than [`BATCH_ROWS`] rows, or more bytes than these and more than one row.
+fn pieces(batch: &RecordBatch, widths: &Widths, bytes_max: usize) -> Vec<Range<usize>> {
     let rows = batch.num_rows();
-    let shared = || batch.columns().iter().map(|c| c.get_buffer_memory_size()).sum::<usize>() > 2 * used_bytes(batch) + 65_536;
-    if rows <= BATCH_ROWS && !(own && shared()) {
-        return if rows == 0 { Vec::new() } else { vec![batch.clone()] };
+    if rows <= BATCH_ROWS && used_bytes(batch) <= bytes_max {
+        return (rows > 0).then_some(0..rows).into_iter().collect();
     }
-    let piece = |start: usize| {
-        let end = rows.min(start + BATCH_ROWS);
-        let slice = batch.slice(start, end - start);
-        let all = UInt32Array::from_iter_values(0..slice.num_rows() as u32);
-        if own { take_record_batch(&slice, &all).unwrap_or(slice) } else { slice }
-    };
-    (0..rows).step_by(BATCH_ROWS).rev().map(piece).collect()
+    let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
+    for row in 0..rows {
+        let width = widths.of(batch, row);
+        if row > start && (row - start == BATCH_ROWS || bytes + width > bytes_max) {
+            pieces.push(start..row);
+            (start, bytes) = (row, 0);
+        }
+        bytes += width;
+    }
+    pieces.push(start..rows);
+    pieces
+}
+
+/// Returns rows of a batch, copied out of buffers that they have little of: those would stay as long as they do.
+fn owned(batch: &RecordBatch, rows: Range<usize>) -> Result<RecordBatch, ArrowError> {
+    let slice = batch.slice(rows.start, rows.len());
+    let buffers = slice.columns().iter().map(|c| c.get_buffer_memory_size()).sum::<usize>();
+    if buffers <= 2 * used_bytes(&slice) + 65_536 {
+        return Ok(slice);
+    }
+    take_record_batch(&slice, &UInt32Array::from_iter_values(0..slice.num_rows() as u32))
 }
 
 fn used_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(usize::MAX / 1024)).sum()
 }
 
-/// Where the calling thread hands batches to the sort.
-struct Slot {
-    hand: Mutex<Hand>,
+/// The beginning of a row's key, its batch, and its place there.
+type Place = (u64, u32, u32);
+
+fn beginning(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = key.len().min(8);
+    bytes[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(bytes)
 }
 
-#[derive(Default)]
-struct Hand {
-    batch: Option<RecordBatch>,
-    over: bool,
-    wanted: bool,
-    sort: Option<Waker>,
-    caller: Option<Waker>,
+/// Batches in memory, and their rows in order.
+struct Held {
+    batches: Vec<RecordBatch>,
+    places: std::vec::IntoIter<Place>,
+    widths: Widths,
+    bytes_max: usize,
 }
 
-impl Slot {
-    fn hand(&self) -> MutexGuard<'_, Hand> {
-        self.hand.lock().unwrap_or_else(PoisonError::into_inner)
+impl Held {
+    fn sorted(held: Vec<(RecordBatch, Rows)>, widths: Widths, bytes_max: usize) -> Held {
+        let mut places: Vec<Place> = Vec::with_capacity(held.iter().map(|(b, _)| b.num_rows()).sum());
+        for (batch, (_, keys)) in held.iter().enumerate() {
+            places.extend(keys.iter().enumerate().map(|(row, key)| (beginning(key.data()), batch as u32, row as u32)));
+        }
+        let key = |place: &Place| held[place.1 as usize].1.row(place.2 as usize);
+        // Most rows differ in the beginning of their keys.
+        places.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a).cmp(&key(b))));
+        let batches = held.into_iter().map(|(batch, _)| batch).collect();
+        Held { batches, places: places.into_iter(), widths, bytes_max }
     }
+}
 
-    fn wanted(&self, caller: &Waker) -> bool {
-        let mut hand = self.hand();
-        hand.caller = Some(caller.clone());
-        hand.wanted
-    }
+impl Iterator for Held {
+    type Item = Result<RecordBatch, QueryError>;
 
-    fn put(&self, batch: Option<RecordBatch>) {
-        let mut hand = self.hand();
-        hand.over = batch.is_none();
-        hand.batch = batch;
-        hand.wanted = false;
-        hand.sort.take().into_iter().for_each(Waker::wake);
-    }
-
-    fn poll(&self, cx: &mut Context) -> Poll<Option<PlanResult<RecordBatch>>> {
-        let mut hand = self.hand();
-        match hand.batch.take() {
-            Some(batch) => Poll::Ready(Some(Ok(batch))),
-            None if hand.over => Poll::Ready(None),
-            None => {
-                hand.wanted = true;
-                hand.sort = Some(cx.waker().clone());
-                hand.caller.take().into_iter().for_each(Waker::wake);
-                Poll::Pending
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut picked = Vec::new();
+        let mut bytes = 0;
+        for (_, batch, row) in self.places.as_slice() {
+            let place = (*batch as usize, *row as usize);
+            bytes += self.widths.of(&self.batches[place.0], place.1);
+            if picked.len() == BATCH_ROWS || (bytes > self.bytes_max && !picked.is_empty()) {
+                break;
             }
+            picked.push(place);
+        }
+        self.places.nth(picked.len().checked_sub(1)?);
+        let batches: Vec<&RecordBatch> = self.batches.iter().collect();
+        Some(interleave_record_batch(&batches, &picked).map_err(QueryError::from))
+    }
+}
+
+/// Rows in order, in the file.
+struct Run {
+    part: Part,
+    /// What a batch of it takes with its keys, at most.
+    cost: usize,
+}
+
+/// A place in the file, to read or write from.
+#[derive(Clone)]
+struct Part {
+    file: Arc<File>,
+    at: u64,
+}
+
+impl Read for Part {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(self.at))?;
+        let count = file.read(bytes)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}
+
+impl Write for Part {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut file = &*self.file;
+        file.seek(SeekFrom::Start(self.at))?;
+        let count = file.write(bytes)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Runs that become one.
+struct Merge {
+    cursors: Vec<Cursor>,
+    /// The cursors that have a row, the one with the lowest first: a binary heap.
+    heap: Vec<usize>,
+    keys: Keys,
+    widths: Widths,
+    bytes_max: usize,
+    /// Batches that picked rows come from.
+    sources: Vec<RecordBatch>,
+    picked: Vec<(usize, usize)>,
+    bytes: usize,
+}
+
+/// A run, its batch at hand, and the row of it that is next.
+struct Cursor {
+    reader: StreamReader<BufReader<Part>>,
+    batch: RecordBatch,
+    rows: Rows,
+    at: usize,
+    beginning: u64,
+    /// The batch's place among the sources.
+    source: Option<usize>,
+}
+
+impl Cursor {
+    fn new(run: Run, keys: &Keys) -> Result<Cursor, ArrowError> {
+        let reader = StreamReader::try_new(BufReader::new(run.part), None)?;
+        let batch = RecordBatch::new_empty(reader.schema());
+        let rows = keys.of(&batch)?;
+        Ok(Cursor { reader, batch, rows, at: 0, beginning: 0, source: None })
+    }
+
+    /// Goes to the row at hand, in the next batch if this one is used up; returns whether there is one.
+    fn load(&mut self, keys: &Keys) -> Result<bool, ArrowError> {
+        while self.at == self.batch.num_rows() {
+            let Some(batch) = self.reader.next().transpose()? else { return Ok(false) };
+            (self.rows, self.batch, self.at, self.source) = (keys.of(&batch)?, batch, 0, None);
+        }
+        self.beginning = beginning(self.rows.row(self.at).data());
+        Ok(true)
+    }
+
+    fn comes_before(&self, other: &Cursor) -> bool {
+        match self.beginning.cmp(&other.beginning) {
+            std::cmp::Ordering::Equal => self.rows.row(self.at) < other.rows.row(other.at),
+            order => order.is_lt(),
         }
     }
 }
 
-impl fmt::Debug for Slot {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str("Slot")
+impl Merge {
+    fn new(runs: Vec<Run>, keys: Keys, widths: Widths, bytes_max: usize) -> Result<Merge, QueryError> {
+        let mut cursors = runs.into_iter().map(|run| Cursor::new(run, &keys)).collect::<Result<Vec<_>, _>>()?;
+        let mut heap = Vec::with_capacity(cursors.len());
+        for (i, cursor) in cursors.iter_mut().enumerate() {
+            if cursor.load(&keys)? {
+                heap.push(i);
+            }
+        }
+        let mut merge = Merge { cursors, heap, keys, widths, bytes_max, sources: Vec::new(), picked: Vec::new(), bytes: 0 };
+        (0..merge.heap.len() / 2).rev().for_each(|place| merge.sink(place));
+        Ok(merge)
+    }
+
+    /// Moves the cursor at a place of the heap down to where it belongs.
+    fn sink(&mut self, mut place: usize) {
+        loop {
+            let mut first = place;
+            for child in [2 * place + 1, 2 * place + 2] {
+                if child < self.heap.len() && self.cursors[self.heap[child]].comes_before(&self.cursors[self.heap[first]]) {
+                    first = child;
+                }
+            }
+            if first == place {
+                return;
+            }
+            self.heap.swap(place, first);
+            place = first;
+        }
+    }
+
+    /// Puts the first cursor, which has moved on, where it belongs.
+    fn settle(&mut self) -> Result<(), ArrowError> {
+        if !self.cursors[self.heap[0]].load(&self.keys)? {
+            self.heap.swap_remove(0);
+        }
+        self.sink(0);
+        Ok(())
+    }
+
+    fn give(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        while let Some(first) = self.heap.first() {
+            let cursor = &mut self.cursors[*first];
+            if self.heap.len() == 1 && self.picked.is_empty() {
+                // The last run is only read.
+                let rest = cursor.batch.slice(cursor.at, cursor.batch.num_rows() - cursor.at);
+                cursor.at = cursor.batch.num_rows();
+                self.settle()?;
+                return Ok(Some(rest));
+            }
+            let width = self.widths.of(&cursor.batch, cursor.at);
+            if self.picked.len() == BATCH_ROWS || (self.bytes + width > self.bytes_max && !self.picked.is_empty()) {
+                break;
+            }
+            let source = *cursor.source.get_or_insert_with(|| {
+                self.sources.push(cursor.batch.clone());
+                self.sources.len() - 1
+            });
+            self.picked.push((source, cursor.at));
+            self.bytes += width;
+            cursor.at += 1;
+            self.settle()?;
+        }
+        if self.picked.is_empty() {
+            return Ok(None);
+        }
+        let batch = interleave_record_batch(&self.sources.iter().collect::<Vec<_>>(), &self.picked)?;
+        self.sources.clear();
+        self.picked.clear();
+        self.bytes = 0;
+        self.cursors.iter_mut().for_each(|cursor| cursor.source = None);
+        Ok(Some(batch))
     }
 }
 
-/// The sort's end of a slot.
-#[derive(Debug)]
-struct Source {
-    schema: SchemaRef,
-    slot: Arc<Slot>,
-}
+impl Iterator for Merge {
+    type Item = Result<RecordBatch, QueryError>;
 
-impl PartitionStream for Source {
-    fn schema(&self) -> &SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _context: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let slot = Arc::clone(&self.slot);
-        Box::pin(RecordBatchStreamAdapter::new(Arc::clone(&self.schema), poll_fn(move |cx| slot.poll(cx))))
+    fn next(&mut self) -> Option<Self::Item> {
+        self.give().map_err(QueryError::from).transpose()
     }
 }
 
@@ -264,9 +508,8 @@ impl PartitionStream for Source {
 mod tests {
     use super::*;
     use arrow::{
-        array::{ArrayRef, AsArray, Int64Array, StringArray},
-        compute::{concat_batches, sort_to_indices},
-        datatypes::Int64Type,
+        array::{ArrayRef, Int64Array, StringArray},
+        compute::{SortColumn, SortOptions, lexsort_to_indices},
     };
     use std::convert::Infallible;
 
@@ -281,37 +524,83 @@ mod tests {
         RecordBatch::try_from_iter_with_nullable(columns.map(|(n, a)| (n, a, true))).unwrap()
     }
 
-    /// Pulls `input`, and returns the rows and whether there ever were files in `dir`.
-    fn sorted(input: Vec<RecordBatch>, memory_bytes: usize, dir: &Path) -> (RecordBatch, bool) {
-        let schema = input[0].schema();
-        let input = Box::new(input.into_iter().map(Ok::<_, Infallible>));
-        let mut spilled = false;
-        let mut batches = Vec::new();
-        for batch in sort_spilled(schema.clone(), input, &["key".into(), "text".into()], memory_bytes, dir) {
-            batches.push(batch.unwrap());
-            spilled |= dir.read_dir().unwrap().flatten().any(|d| d.path().read_dir().is_ok_and(|mut f| f.next().is_some()));
-            assert!((1..=BATCH_ROWS).contains(&batches.last().unwrap().num_rows()));
+    /// Sorts `input`, and returns the rows and how many runs there were in the file.
+    fn sorted(input: Vec<RecordBatch>, memory_bytes: usize) -> (RecordBatch, usize) {
+        let (schema, dir) = (input[0].schema(), tempfile::tempdir().unwrap());
+        let mut sorter = Sorter::new(schema.clone(), &["key".into(), "text".into()], memory_bytes, dir.path()).unwrap();
+        input.iter().for_each(|batch| sorter.push(batch).unwrap());
+        let runs = sorter.runs.len();
+        let widths = Widths::new(&schema);
+        let batches: Vec<RecordBatch> = sorter.finish().unwrap().map(Result::unwrap).collect();
+        for batch in &batches {
+            assert!((1..=BATCH_ROWS).contains(&batch.num_rows()));
+            let bytes: usize = (0..batch.num_rows()).map(|row| widths.of(batch, row)).sum();
+            assert!(bytes <= memory_bytes / 16 || batch.num_rows() == 1, "{bytes} bytes in {} rows", batch.num_rows());
         }
-        (concat_batches(&schema, &batches).unwrap(), spilled)
+        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+        (concat_batches(&schema, &batches).unwrap(), runs)
+    }
+
+    fn expected(input: &[RecordBatch]) -> RecordBatch {
+        let all = concat_batches(&input[0].schema(), input).unwrap();
+        let options = Some(SortOptions { descending: false, nulls_first: true });
+        let by: Vec<SortColumn> = [0, 1].map(|i| SortColumn { values: all.column(i).clone(), options }).to_vec();
+        take_record_batch(&all, &lexsort_to_indices(&by, None).unwrap()).unwrap()
     }
 
     #[test]
     fn a_sort_spills_beyond_its_memory_and_loses_nothing() {
-        let dir = tempfile::tempdir().unwrap();
         // Slices of one large batch: their buffers are shared.
-        let whole = batch(0, 300_000);
-        let slices = (0..300).map(|i| whole.slice(i * 1000, 1000)).collect();
-        let (spilt, did) = sorted(slices, 4 << 20, dir.path());
-        assert!(did);
-        assert_eq!(dir.path().read_dir().unwrap().count(), 0);
-        let (kept, did) = sorted(vec![whole.clone()], 1 << 30, dir.path());
-        assert!(!did);
-        assert!(spilt == kept);
-        assert_eq!(spilt.num_rows(), 300_000);
-        assert_eq!(spilt.column(0).slice(0, 300).null_count(), 300);
-        let order = sort_to_indices(whole.column(0), Some(SortOptions { descending: false, nulls_first: true }), None).unwrap();
-        let expected = take_record_batch(&whole, &order).unwrap();
-        assert!(expected.column(0).as_primitive::<Int64Type>() == spilt.column(0).as_primitive::<Int64Type>());
+        let whole = batch(0, 100_000);
+        let slices = (0..100).map(|i| whole.slice(i * 1000, 1000)).collect();
+        let (spilt, runs) = sorted(slices, 1 << 20);
+        assert!(runs > 5, "{runs}");
+        let (kept, runs) = sorted(vec![whole.clone()], 1 << 30);
+        assert_eq!(runs, 0);
+        assert!(spilt == kept && spilt == expected(&[whole]));
+        assert_eq!(spilt.column(0).slice(0, 100).null_count(), 100);
+    }
+
+    /// Rows with texts of these lengths.
+    fn wide(lengths: impl Iterator<Item = usize>, rows_each: usize) -> Vec<RecordBatch> {
+        let rows: Vec<(i64, String)> = lengths.zip(0..).map(|(length, i)| (noise(i) % 50, format!("{i} {}", "x".repeat(length)))).collect();
+        let batch = |rows: &[(i64, String)]| {
+            let key = Int64Array::from_iter_values(rows.iter().map(|r| r.0));
+            let text = StringArray::from_iter_values(rows.iter().map(|r| &r.1));
+            let columns: [(&str, ArrayRef); 2] = [("key", Arc::new(key)), ("text", Arc::new(text))];
+            RecordBatch::try_from_iter_with_nullable(columns.map(|(n, a)| (n, a, true))).unwrap()
+        };
+        rows.chunks(rows_each).map(batch).collect()
+    }
+
+    #[test]
+    fn rows_of_any_width_are_sorted_in_any_memory() {
+        let check = |input: Vec<RecordBatch>, memory_bytes: usize| {
+            let (rows, runs) = sorted(input.clone(), memory_bytes);
+            assert!(rows == expected(&input) && runs > 1, "{runs} runs in {memory_bytes} bytes");
+        };
+        for rows_each in [1, 100, 100_000] {
+            // All wide; narrow ones first; a few that are larger than all of the memory.
+            check(wide((0..400).map(|_| 10_000), rows_each), 1 << 19);
+            check(wide((0..4_000).map(|i| if i < 3_000 { 10 } else { 3_000 }), rows_each), 1 << 18);
+            check(wide((0..2_000).map(|i| if i % 500 == 7 { 1 << 19 } else { 100 }), rows_each), 1 << 17);
+        }
+    }
+
+    #[test]
+    fn runs_are_merged_in_as_many_passes_as_the_memory_makes_of_it() {
+        let input: Vec<RecordBatch> = (0..30).map(|i| batch(i * 1000, 1000)).collect();
+        let (rows, runs) = sorted(input.clone(), 1 << 16);
+        assert!(runs > 40, "{runs}");
+        assert!(rows == expected(&input));
+        let run = |cost| Run { part: Part { file: Arc::new(tempfile::tempfile().unwrap()), at: 0 }, cost };
+        let surplus_of = |costs: &[usize], memory| surplus(&costs.iter().map(|c| run(*c)).collect::<Vec<_>>(), memory);
+        assert_eq!(surplus_of(&[10; 5], 100), None);
+        assert_eq!(surplus_of(&[10; 6], 100), Some(2));
+        assert_eq!(surplus_of(&[10; 9], 100), Some(5));
+        assert_eq!(surplus_of(&[10; 30], 100), Some(5));
+        assert_eq!(surplus_of(&[1000; 2], 100), None);
+        assert_eq!(surplus_of(&[1000; 3], 100), Some(2));
     }
 
     #[test]
