@@ -273,8 +273,20 @@ fn a_proof_in_small_batches_blames_the_same_record() {
     let (start, end) = ("2026-05-01".to_owned(), None);
     let request = TrialRequest { candidate, dataset: "daily".into(), start, end, snapshot: None, grant_payload: None, params: Vec::new() };
     let trials = lab.open().try_out(&request, &()).unwrap();
-    assert_eq!(trials.failed().count(), 0, "{trials:?}");
+    assert_eq!(trials.differing().count(), 0, "{trials:?}");
     assert_eq!((trials.quarantined, trials.rows), (2, 38));
+}
+
+#[test]
+fn a_trial_that_meets_a_limit_proves_nothing_of_the_rows() {
+    let lab = lab_of(&ROWS.replace("on_row_failure = \"quarantine\"\nmax_quarantined = \"10\"\n", ""));
+    // Each batch that comes back counts for a kilobyte at least: one for each row is more than limits.output.
+    lab.land("a.jsonl", records(1, 300, &[]));
+    let (text, code) = said(&lab, &["transform", "prove", "misbehave-rows@1.0.0", "daily", "--start", "2026-05-01"]);
+    let first = "  batches of 1 row: it could not be carried out: transform misbehave-rows@1.0.0 failed in partition 2026-05-01: it returned more than 262144 bytes";
+    let error = "Error: transform misbehave-rows@1.0.0 could not be tried with: batches of 1 row\n";
+    assert!(text.contains(first) && text.contains(error) && text.contains("Hint: raise limits.output"), "{text}");
+    assert!(code == Some(1) && !text.contains("repeat itself") && !text.contains("Equal bit for bit"), "{code:?} {text}");
 }
 
 #[test]

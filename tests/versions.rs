@@ -168,11 +168,11 @@ fn a_transform_that_repeats_itself_is_proven_and_another_one_caught() {
     // The key is the component's own.
     let lab = lab(&ORDERS.replace("key = [\"customer_id\"]\n", ""));
     let good = tried(&lab, Candidate::Registered(reference("customer-totals@1.0.0"))).unwrap();
-    assert_eq!(good.failed().count(), 0, "{good:?}");
+    assert_eq!(good.differing().count(), 0, "{good:?}");
     assert_eq!((good.partitions, good.records, good.rows, good.trials.len()), (2, 4, 3, 11));
     // Not registered, and it stays so. In one batch all orders are of batch 0; in batches of one row they are not.
     let bad = tried(&lab, Candidate::File(component("misbehave-batches-1.0.0.wasm"))).unwrap();
-    let failed: Vec<_> = bad.failed().map(|t| (t.what.as_str(), t.differing)).collect();
+    let failed: Vec<_> = bad.differing().map(|t| (t.what.as_str(), t.differing)).collect();
     assert_eq!(failed[0], ("batches of 1 row", 1), "{bad:?}");
     let first = "partition 2026-05-01, row event_id = e2: column batch was 0 and is 1";
     assert_eq!(bad.trials[1].difference.as_deref(), Some(first));

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     config::TransformRef,
     id::SnapshotId,
-    pipeline::{Candidate, DatasetVersions, Error, TrialRequest, Trials},
+    pipeline::{Candidate, DatasetVersions, Trial, TrialRequest, Trials},
 };
 use serde_json::json;
 use std::path::PathBuf;
@@ -60,17 +60,20 @@ pub(super) fn prove(args: Args, cx: &Context) -> Result<Answer, Failure> {
     let trials = workshop.try_out(&request, &meter);
     drop(meter);
     let trials = trials?;
-    let failed: Vec<String> = trials.failed().map(|t| t.what.clone()).collect();
-    let list = trials
-        .trials
-        .iter()
-        .map(|t| json!({ "what": t.what, "equal": t.difference.is_none(), "differing_partitions": t.differing, "difference": t.difference }));
+    let list = trials.trials.iter().map(|t| {
+        json!({ "what": t.what, "equal": equal(t), "differing_partitions": t.differing, "difference": t.difference,
+            "error": t.failure() })
+    });
     let object = json!({ "transform": trials.transform, "digest": trials.digest, "dataset": trials.dataset, "input_snapshot": trials.input_snapshot,
-        "partitions": trials.partitions, "records": trials.records, "rows": trials.rows, "quarantined": trials.quarantined, "checksum": trials.checksum, "proven": failed.is_empty(),
+        "partitions": trials.partitions, "records": trials.records, "rows": trials.rows, "quarantined": trials.quarantined, "checksum": trials.checksum, "proven": trials.trials.iter().all(equal),
         "trials": list.collect::<Vec<_>>() });
     let text = trials_text(&trials);
-    let failure = (!failed.is_empty()).then(|| Error::Unsteady { transform: trials.transform.clone(), trials: failed }.into());
-    Ok(Answer { failure, ..Answer::new(text, object) })
+    Ok(Answer { failure: trials.verdict().err().map(Into::into), ..Answer::new(text, object) })
+}
+
+/// Whether a trial came out as the first time.
+fn equal(t: &Trial) -> bool {
+    t.difference.is_none() && t.error.is_none()
 }
 
 fn trials_text(t: &Trials) -> String {
@@ -78,14 +81,21 @@ fn trials_text(t: &Trials) -> String {
     let mut text = format!("{} ({}) on {read} at snapshot {}, again with:\n\n", t.transform, t.digest.short(), t.input_snapshot);
     let mut table = Table::new(&["what", "equal", ">partitions that differ"]);
     for trial in &t.trials {
-        let good = trial.difference.is_none();
-        table.row([trial.what.clone(), if good { "✓" } else { "✗" }.into(), if good { String::new() } else { trial.differing.to_string() }]);
+        let (mark, differing) = match trial {
+            Trial { error: Some(_), .. } => ("–", "not tried".into()),
+            Trial { difference: Some(_), differing, .. } => ("✗", differing.to_string()),
+            _ => ("✓", String::new()),
+        };
+        table.row([trial.what.clone(), mark.into(), differing]);
     }
     text += &table.text();
-    for trial in t.failed() {
-        text += &format!("  {}: {}\n", trial.what, clean(trial.difference.as_deref().unwrap_or_default()));
+    for trial in &t.trials {
+        let failure = trial.failure().map(|e| format!("it could not be carried out: {e}"));
+        for said in trial.difference.iter().chain(&failure) {
+            text += &format!("  {}: {}\n", trial.what, clean(said));
+        }
     }
-    if t.failed().next().is_none() {
+    if t.trials.iter().all(equal) {
         text += &format!("\nEqual bit for bit each time: {}, checksum {}.\n", count(t.rows, "row"), t.checksum.short());
     }
     if t.quarantined > 0 {

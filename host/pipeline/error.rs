@@ -169,6 +169,9 @@ pub enum Error {
     /// A transform gives other rows when nothing but the way of computing them is another.
     #[error("transform {transform} does not repeat itself; it came out otherwise with: {}", listed(trials, "; "))]
     Unsteady { transform: String, trials: Vec<String> },
+    /// Other ways of computing could not be tried, so that nothing is proven.
+    #[error("transform {transform} could not be tried with: {}", listed(trials, "; "))]
+    Untried { transform: String, trials: Vec<String>, source: Box<Error> },
     /// A proof failed.
     #[error("run {run} is not proven: {}", failed.join("; "))]
     Unproven { run: RunId, failed: Vec<String> },
@@ -290,6 +293,7 @@ impl Error {
             Error::Publish(PublishError::Conflict { .. } | PublishError::Busy { .. } | PublishError::Replaced { .. })
             | Error::Ingest(IngestError::Conflict { .. }) => ErrorKind::Conflict,
             Error::Approval { .. } => ErrorKind::Approval,
+            Error::Untried { source, .. } => source.kind(),
             // What no word can mend comes first.
             Error::Together { problems } => problems.iter().map(|(_, e)| e.kind()).min_by_key(|k| k.code()).unwrap_or(ErrorKind::Failed),
             _ => ErrorKind::Failed,
@@ -345,6 +349,7 @@ impl Error {
             Error::NoProject { .. } => text("`restitch init` makes a project here; -C FOLDER names another folder"),
             Error::Usage { hint, .. } | Error::Fit { hint, .. } => hint.clone(),
             Error::Component { source, .. } => source.hint(),
+            Error::Untried { source, .. } => source.hint(),
             Error::Execute(ExecuteError::Transform { source, .. } | ExecuteError::Blameless { source, .. }) => source.hint(),
             Error::Execute(ExecuteError::Duplicates { partition, .. }) => {
                 Some(format!("`restitch conflicts DATASET {partition}` shows records of one key that differ, side by side"))

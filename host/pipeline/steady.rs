@@ -5,7 +5,7 @@ use super::{
     Error, RunRequest, Workshop, component_path,
     diff::Side,
     grant,
-    run::{Prepared, Shape, compute, fit, fresh_table},
+    run::{Prepared, Shape, chain, compute, fit, fresh_table},
     upstream,
 };
 use crate::{
@@ -51,18 +51,27 @@ pub struct TrialRequest {
 }
 
 /// One way of computing the same thing.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct Trial {
     /// What was done otherwise, in words.
     pub what: String,
     /// Partitions that came out otherwise.
     pub differing: u64,
-    /// The first row that differs, or how it failed; `None` if all is equal.
+    /// The first row that differs; `None` if none does.
     pub difference: Option<String>,
+    /// Why it could not be carried out: then nothing is known of its rows.
+    pub error: Option<Error>,
+}
+
+impl Trial {
+    /// Returns why it could not be carried out, with the causes.
+    pub fn failure(&self) -> Option<String> {
+        self.error.as_ref().map(chain)
+    }
 }
 
 /// What came of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Trials {
     /// The transform, as name@version.
     pub transform: String,
@@ -88,8 +97,21 @@ pub struct Trials {
 
 impl Trials {
     /// Returns the trials that came out otherwise.
-    pub fn failed(&self) -> impl Iterator<Item = &Trial> {
+    pub fn differing(&self) -> impl Iterator<Item = &Trial> {
         self.trials.iter().filter(|t| t.difference.is_some())
+    }
+
+    /// Returns what is to be reported: rows that differ, which prove it, or else trials that could not be carried out, with the first one's error.
+    pub fn verdict(self) -> Result<(), Error> {
+        let transform = self.transform.clone();
+        let differing: Vec<String> = self.differing().map(|t| t.what.clone()).collect();
+        if !differing.is_empty() {
+            return Err(Error::Unsteady { transform, trials: differing });
+        }
+        let mut failed = self.trials.into_iter().filter_map(|t| Some((t.what, t.error?)));
+        let Some((first, source)) = failed.next() else { return Ok(()) };
+        let trials = std::iter::once(first).chain(failed.map(|(what, _)| what)).collect();
+        Err(Error::Untried { transform, trials, source: Box::new(source) })
     }
 }
 
@@ -97,7 +119,7 @@ impl Workshop {
     /// Computes a window many times over: other batches, workers, groups of partitions and memory, a second compilation; and compares.
     ///
     /// # Errors
-    /// The transform does not fit or fails at the first time already; the window has no records. A difference is in the result.
+    /// The transform does not fit or fails at the first time already; the window has no records. A difference, and a later failure, are in the result.
     pub fn try_out(&mut self, request: &TrialRequest, progress: &dyn Progress) -> Result<Trials, Error> {
         let limits = self.project.dataset(&request.dataset)?.limits;
         let (transform, bytes) = self.candidate(&request.candidate, &limits)?;
@@ -206,10 +228,10 @@ impl Series<'_> {
     fn attempt(&self, what: String, shape: Shape, first: &[Computed], progress: &dyn Progress) -> Result<Trial, Error> {
         let computed = match self.compute("again", shape, progress) {
             Ok(computed) => computed,
-            // It did not fail the first time: that is a difference like any other.
-            Err(Error::Execute(e)) => {
+            // A limit, or memory, may have been met by this way of computing alone: that is no other result.
+            Err(e @ Error::Execute(_)) => {
                 self.workshop.store.remove_dir(&self.folder("again"))?;
-                return Ok(Trial { what, differing: 1, difference: Some(format!("it failed: {}", super::run::chain(&Error::Execute(e)))) });
+                return Ok(Trial { what, differing: 0, difference: None, error: Some(e) });
             }
             Err(e) => return Err(e),
         };
@@ -229,7 +251,7 @@ impl Series<'_> {
         };
         let differing = pairs().count() as u64;
         self.workshop.store.remove_dir(&self.folder("again"))?;
-        Ok(Trial { what, differing, difference })
+        Ok(Trial { what, differing, difference, error: None })
     }
 }
 
