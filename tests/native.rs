@@ -5,6 +5,7 @@ use crate::languages::tools;
 use arrow::{array::*, buffer::NullBuffer};
 use restitch::{
     config::Limits,
+    time::{DAY_US, END_US, MIN_US},
     transform::{Cache, Context, Engine, Level, Transform, TransformError},
 };
 use std::{
@@ -73,9 +74,9 @@ fn rows(transform: &Transform, nulls: Option<[bool; 3]>, texts: [&str; 3]) -> Re
         Arc::new(StringArray::from(texts.to_vec())),
         Arc::new(StringArray::from(vec!["null", r#"{"a":[1,"\u0000"]}"#, "\"\u{1F600}\""])),
         Arc::new(BinaryArray::from(vec![b"".as_slice(), b"\0\xff", b"\x80"])),
-        Arc::new(Date32Array::from(vec![i32::MIN, 0, i32::MAX])),
+        Arc::new(Date32Array::from(vec![(MIN_US / DAY_US) as i32, 0, (END_US / DAY_US) as i32 - 1])),
         Arc::new(Time64MicrosecondArray::from(vec![0, 1, 86_399_999_999])),
-        Arc::new(TimestampMicrosecondArray::from(vec![i64::MIN, 0, i64::MAX]).with_timezone("UTC")),
+        Arc::new(TimestampMicrosecondArray::from(vec![MIN_US, 0, END_US - 1]).with_timezone("UTC")),
     ];
     let hide = |(i, column): (usize, ArrayRef)| match nulls {
         Some(nulls) if i > 0 => {

@@ -6,18 +6,17 @@ use super::{Input, TransformError};
 use crate::{
     checksum::{one_f32, one_f64},
     schema::{DataType, Field, half_pair},
+    time::{DAY_US, END_US, MIN_US},
 };
 use arrow::{
     array::{Array, ArrayData, ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, StringArray, make_array},
     buffer::{BooleanBuffer, Buffer, NullBuffer, OffsetBuffer, ScalarBuffer},
     datatypes::SchemaRef,
 };
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 // The contract is little-endian, and buffers are copied as they are.
 const _: () = assert!(cfg!(target_endian = "little"), "restitch needs a little-endian machine");
-
-const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// How a type's values are laid out.
 enum Layout {
@@ -306,7 +305,10 @@ fn check_offsets(offsets: &[i32], values_len: usize) -> Result<(), String> {
     }
 }
 
-/// Checks what a length cannot say of numbers: digits, times of day.
+/// Days of the years 0001 to 9999, counted from 1970.
+const DAYS: Range<i32> = (MIN_US / DAY_US) as i32..(END_US / DAY_US) as i32;
+
+/// Checks what a length cannot say of numbers: digits, times of day, years.
 fn check_values(data_type: DataType, rows: usize, column: &Returned, valid: impl Fn(usize) -> bool) -> Result<(), String> {
     let values = &column.values;
     match data_type {
@@ -316,11 +318,28 @@ fn check_values(data_type: DataType, rows: usize, column: &Returned, valid: impl
             (0..rows).find(long).map_or(Ok(()), |row| Err(format!("the decimal in row {row} has more than {precision} digits")))
         }
         DataType::Time => {
-            let outside = |row: &usize| valid(*row) && !(0..MICROS_PER_DAY).contains(&i64::from_le_bytes(chunk(values, *row)));
-            (0..rows).find(outside).map_or(Ok(()), |row| Err(format!("the time in row {row} is not within a day")))
+            let row = outside(values, valid, |time| !(0..DAY_US).contains(&i64::from_le_bytes(time)));
+            row.map_or(Ok(()), |row| Err(format!("the time in row {row} is not within a day")))
+        }
+        DataType::Date => {
+            let row = outside(values, valid, |day| !DAYS.contains(&i32::from_le_bytes(day)));
+            row.map_or(Ok(()), |row| Err(format!("the date in row {row} lies outside the years 0001 to 9999")))
+        }
+        DataType::Timestamp => {
+            let row = outside(values, valid, |at| !(MIN_US..END_US).contains(&i64::from_le_bytes(at)));
+            row.map_or(Ok(()), |row| Err(format!("the timestamp in row {row} lies outside the years 0001 to 9999")))
         }
         _ => Ok(()),
     }
+}
+
+/// Returns the first row whose value is not null and is outside. All are looked at first, without an end before the last: the compiler makes vector code of it.
+fn outside<const N: usize>(values: &[u8], valid: impl Fn(usize) -> bool, is_outside: impl Fn([u8; N]) -> bool) -> Option<usize> {
+    let values = values.as_chunks::<N>().0;
+    if !values.iter().fold(false, |any, value| any | is_outside(*value)) {
+        return None;
+    }
+    (0..values.len()).find(|row| valid(*row) && is_outside(values[*row]))
 }
 
 #[cfg(test)]
@@ -462,6 +481,25 @@ mod tests {
         let said = "the text in row 1 holds \\ud800 at its byte 2: half a surrogate pair, which is no character";
         check("json", 2, text(&[0, 1, 9], &[half.as_slice(), b"\""].concat()), said);
         check("decimal(2,0)", 1, fixed(&100i128.to_le_bytes()), "the decimal in row 0 has more than 2 digits");
-        check("time", 1, fixed(&MICROS_PER_DAY.to_le_bytes()), "the time in row 0 is not within a day");
+        check("time", 1, fixed(&DAY_US.to_le_bytes()), "the time in row 0 is not within a day");
+        let years = "lies outside the years 0001 to 9999";
+        for (good, bad) in [(DAYS.start, DAYS.start - 1), (DAYS.end - 1, DAYS.end), (0, i32::MIN), (0, i32::MAX)] {
+            let days = [good, bad].map(i32::to_le_bytes).concat();
+            check("date", 2, fixed(&days), &format!("the date in row 1 {years}"));
+        }
+        for (good, bad) in [(MIN_US, MIN_US - 1), (END_US - 1, END_US), (0, i64::MIN), (0, i64::MAX)] {
+            let times = [good, bad].map(i64::to_le_bytes).concat();
+            check("timestamp", 2, fixed(&times), &format!("the timestamp in row 1 {years}"));
+        }
+    }
+
+    #[test]
+    fn what_stands_under_a_null_is_of_no_account() {
+        for (t, size) in [("time", 8), ("date", 4), ("timestamp", 8)] {
+            let field = Field::new("c", DataType::parse(t).unwrap(), true);
+            let schema = Arc::new(Schema::new(vec![field.arrow(None)]));
+            let column = Returned { validity: vec![0b01], values: [vec![0; size], vec![0x7f; size]].concat(), ..Returned::default() };
+            assert_eq!(record_batch(&[field], schema, 2, vec![column]).unwrap().column(0).null_count(), 1, "{t}");
+        }
     }
 }
