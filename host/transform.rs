@@ -117,10 +117,10 @@ impl Descriptor {
             (1..=100).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c) || extra.contains(c))
         };
         if !good(&self.name, "") {
-            return wrong(format!("the name {:?} is not 1 to 100 ASCII letters, digits, '-', '_' and '.'", self.name));
+            return wrong(format!("the name {} is not 1 to 100 ASCII letters, digits, '-', '_' and '.'", Shown(&self.name)));
         }
         if !good(&self.version, "+") {
-            return wrong(format!("the version {:?} is not 1 to 100 ASCII letters, digits, '-', '_', '.' and '+'", self.version));
+            return wrong(format!("the version {} is not 1 to 100 ASCII letters, digits, '-', '_', '.' and '+'", Shown(&self.version)));
         }
         if self.inputs.is_empty() {
             return wrong("it declares no input".into());
@@ -140,8 +140,29 @@ impl Descriptor {
         if let Some(k) = self.key.iter().find(|k| !self.output.iter().any(|f| f.name == **k)) {
             return wrong(format!("the key column {k:?} is not in the output"));
         }
-        unique("parameter", self.parameters.iter().map(|p| p.name.as_str()))
+        unique("parameter", self.parameters.iter().map(|p| p.name.as_str()))?;
+        self.check_texts()
     }
+
+    /// Texts are shown, and kept with every version.
+    fn check_texts(&self) -> Result<(), TransformError> {
+        let help = |p: &Parameter| (format!("the help of the parameter {:?}", p.name), p.help.len());
+        let default = |p: &Parameter| (format!("the default of the parameter {:?}", p.name), p.default.as_ref().map_or(0, String::len));
+        let texts = [("the summary".to_owned(), self.summary.len())].into_iter();
+        let mut texts = texts.chain(self.parameters.iter().flat_map(|p| [help(p), default(p)]));
+        match texts.find(|(_, bytes)| *bytes > TEXT_BYTES_MAX) {
+            Some((what, bytes)) => Err(TransformError::Descriptor { problem: format!("{what} has {bytes} bytes, more than {TEXT_BYTES_MAX}") }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A summary, a help or a default is not longer than this.
+const TEXT_BYTES_MAX: usize = 8 << 10;
+
+/// Returns whether this can be the name of a column, an input or a parameter.
+fn is_name(name: &str) -> bool {
+    !name.trim().is_empty() && name.len() <= 255 && !name.contains(char::is_control)
 }
 
 fn check_fields(place: &str, fields: &[Field]) -> Result<(), TransformError> {
@@ -150,8 +171,8 @@ fn check_fields(place: &str, fields: &[Field]) -> Result<(), TransformError> {
         return wrong(format!("{place} has {} columns, not 1 to 10000", fields.len()));
     }
     for field in fields {
-        if field.name.trim().is_empty() || field.name.len() > 255 || field.name.contains(char::is_control) {
-            return wrong(format!("{place} has a column {:?}: not a name", field.name));
+        if !is_name(&field.name) {
+            return wrong(format!("{place} has a column {}: not a name", Shown(&field.name)));
         }
         if let DataType::Decimal(p, s) = field.data_type
             && DataType::parse(&field.data_type.to_string()).is_none()
@@ -173,11 +194,24 @@ fn check_fields(place: &str, fields: &[Field]) -> Result<(), TransformError> {
 fn unique<'a>(what: &str, names: impl Iterator<Item = &'a str>) -> Result<(), TransformError> {
     let mut seen = HashSet::new();
     for name in names {
-        if name.is_empty() || !seen.insert(name) {
-            return Err(TransformError::Descriptor { problem: format!("there is an empty or a second {what} {name:?}") });
+        if !is_name(name) {
+            return Err(TransformError::Descriptor { problem: format!("it declares the {what} {}: not a name", Shown(name)) });
+        }
+        if !seen.insert(name) {
+            return Err(TransformError::Descriptor { problem: format!("there is a second {what} {name:?}") });
         }
     }
     Ok(())
+}
+
+/// A name that may be none, for an error message.
+struct Shown<'a>(&'a str);
+
+impl std::fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let beginning = &self.0[..self.0.floor_char_boundary(100)];
+        write!(f, "{beginning:?}{}", if beginning.len() < self.0.len() { "…" } else { "" })
+    }
 }
 
 /// Names, for an error message.
@@ -388,7 +422,7 @@ fn autopsy(frames: &[String], log_tail: &[LogLine]) -> Option<String> {
         parts.push(format!("it died in {} (the innermost function first)", frames.join(", ")));
     }
     if !log_tail.is_empty() {
-        let lines = log_tail.iter().map(|l| format!("\n  {} {}", l.level, l.message.trim_end())).collect::<String>();
+        let lines = log_tail.iter().map(|l| format!("\n  {} {}", l.level, l.message.trim_end().replace('\n', "\n    "))).collect::<String>();
         parts.push(format!("the last lines of its log:{lines}"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
@@ -423,7 +457,7 @@ mod tests {
             d.check().unwrap_err().to_string()
         };
         #[allow(clippy::type_complexity)]
-        let table: [(fn(&mut Descriptor), &str); 11] = [
+        let table: [(fn(&mut Descriptor), &str); 16] = [
             (|d| d.name = "a/b".into(), "the name \"a/b\" is not"),
             (|d| d.version = String::new(), "the version \"\" is not"),
             (|d| d.inputs.clear(), "it declares no input"),
@@ -435,6 +469,11 @@ mod tests {
             (|d| d.key = vec!["c".into()], "the key column \"c\" is not in the output"),
             (|d| d.key.clear(), "it declares no key"),
             (|d| d.parameters[1].name = "currency".into(), "a second parameter \"currency\""),
+            (|d| d.parameters[1].name = String::new(), "the parameter \"\": not a name"),
+            (|d| d.inputs[0].name = "a\u{1b}[31m".into(), "the input \"a\\u{1b}[31m\": not a name"),
+            (|d| d.summary = "é".repeat(4097), "the summary has 8194 bytes, more than 8192"),
+            (|d| d.parameters[1].help = "h".repeat(8193), "the help of the parameter \"rate\" has 8193 bytes"),
+            (|d| d.parameters[0].default = Some("1".repeat(9000)), "the default of the parameter \"currency\" has 9000 bytes"),
         ];
         for (change, part) in table {
             assert!(bad(change).contains(part), "{} / {part}", bad(change));

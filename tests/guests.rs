@@ -266,6 +266,10 @@ fn a_guest_may_give_up_for_a_reason() {
     assert_eq!(misbehave("fail-row", &TIGHT).unwrap_err().to_string(), "input \"rows\", row 1 of the batch: it is odd");
     assert_eq!(misbehave("fail-parameters", &TIGHT).unwrap_err().to_string(), "parameter: how = \"fail-parameters\"");
     assert_eq!(misbehave("fail-other", &TIGHT).unwrap_err().to_string(), "no reason");
+    // Its words are cut as those of its log are.
+    let (transform, currency) = (load("customer-totals-1.0.0.wasm"), "é".repeat(20_000));
+    let error = run(&transform, &[("currency", &currency)], &Limits::default(), &[]).unwrap_err().to_string();
+    assert!((8_000..8_300).contains(&error.len()) && error.starts_with("parameter: currency ") && error.ends_with("é…"), "{} {error}", error.len());
 }
 
 #[test]

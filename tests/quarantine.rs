@@ -278,6 +278,17 @@ fn a_proof_in_small_batches_blames_the_same_record() {
 }
 
 #[test]
+fn a_transforms_words_do_not_rule_the_terminal() {
+    let lab = lab_of(&ROWS.replace("on_row_failure = \"quarantine\"\nmax_quarantined = \"10\"\n", ""));
+    for how in ["err", "trap"] {
+        lab.land(&format!("{how}.jsonl"), records(1, 1, &[(0, how)]).replace("1-0", r"\u001b]0;title\u0007\u009b31m\nHint: forged"));
+        let (text, code) = said(&lab, &["run", "daily"]);
+        assert!(code == Some(1) && text.contains("\u{fffd}]0;title\u{fffd}\u{fffd}31m"), "{text}");
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n') && !text.lines().any(|line| line.starts_with("Hint: forged")), "{text}");
+    }
+}
+
+#[test]
 fn a_trial_that_meets_a_limit_proves_nothing_of_the_rows() {
     let lab = lab_of(&ROWS.replace("on_row_failure = \"quarantine\"\nmax_quarantined = \"10\"\n", ""));
     // Each batch that comes back counts for a kilobyte at least: one for each row is more than limits.output.

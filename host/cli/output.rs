@@ -46,7 +46,7 @@ pub fn print(answer: Answer, json: bool) -> u8 {
     if let (true, Some(failure)) = (json, &answer.failure) {
         return report::failure(failure, true, Some(answer.json));
     }
-    let code = match data(&if json { json_text(&answer.json) } else { answer.text.clone() }) {
+    let code = match data(&if json { json_text(&answer.json) } else { shown(&answer.text) }) {
         Err(e) if answer.lasting => {
             talk(&format!("note: what was asked is done, but the answer cannot be written: {e}\n{}", answer.text.trim()));
             0
@@ -84,7 +84,17 @@ pub fn written(result: io::Result<()>) -> u8 {
 /// Writes a line to stderr, whether or not anybody listens.
 pub fn talk(line: &str) {
     let mut err = io::stderr().lock();
-    writeln!(err, "{line}").and_then(|()| err.flush()).ok();
+    writeln!(err, "{}", shown(line)).and_then(|()| err.flush()).ok();
+}
+
+/// Returns lines without what a terminal would obey: whoever wrote a part of them, a file's name or a transform's words, does not rule it.
+fn shown(lines: &str) -> String {
+    lines.chars().map(|c| if matches!(c, '\n' | '\t') { c } else { visible(c) }).collect()
+}
+
+/// Returns the character, or what stands for one that is none to look at.
+fn visible(c: char) -> char {
+    if c.is_control() { '\u{fffd}' } else { c }
 }
 
 /// Rows of a table shown when it is longer: from its head, and from its end.
@@ -156,7 +166,7 @@ fn pad(text: &str, width: usize, right: bool) -> String {
 
 /// Returns text without control characters, which a file name or a transform could send to the terminal.
 pub fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    text.chars().map(visible).collect()
 }
 
 /// Names and values in two columns.
@@ -245,6 +255,7 @@ mod tests {
         assert_eq!((bytes(900), bytes(1536), bytes(3u64 << 30)), ("900 B".into(), "1.5 KiB".into(), "3.0 GiB".into()));
         assert_eq!((count(1, "row"), count(0, "row")), ("1 row".into(), "0 rows".into()));
         assert_eq!((millis(1.26), millis(80.4), millis(12_345.0)), ("1.3 ms".into(), "80 ms".into(), "12.3 s".into()));
-        assert_eq!(clean("a\x1b[31mb"), "a\u{fffd}[31mb");
+        assert_eq!(clean("a\x1b[31m\nb"), "a\u{fffd}[31m\u{fffd}b");
+        assert_eq!(shown("a\x1b[31m\n\tb\r"), "a\u{fffd}[31m\n\tb\u{fffd}");
     }
 }

@@ -155,16 +155,23 @@ pub fn failure(failure: &Failure, json: bool, found: Option<Value>) -> u8 {
 }
 
 fn text_lines(failure: &Failure) -> Vec<String> {
-    let mut lines = vec![format!("Error: {failure}")];
+    let mut lines = vec![told("Error", &failure.to_string())];
     match failure.causes().as_slice() {
         [] => {}
-        [one] => lines.push(format!("Caused by: {one}")),
-        many => lines.extend(many.iter().enumerate().map(|(i, cause)| format!("Caused by {}: {cause}", i + 1))),
+        [one] => lines.push(told("Caused by", one)),
+        many => lines.extend(many.iter().enumerate().map(|(i, cause)| told(&format!("Caused by {}", i + 1), cause))),
     }
     if let Some(hint) = failure.hint() {
-        lines.push(format!("Hint: {hint}"));
+        lines.push(told("Hint", &hint));
     }
     lines
+}
+
+/// Further lines are indented: parts of a text may be a transform's, and none begins a line as if it were ours.
+fn told(what: &str, text: &str) -> String {
+    let mut lines = text.lines();
+    let first = format!("{what}: {}", lines.next().unwrap_or_default());
+    lines.fold(first, |told, line| told + if line.is_empty() || line.starts_with(' ') { "\n" } else { "\n  " } + line)
 }
 
 /// Reports what clap says: help and versions go to stdout, mistakes to stderr.
@@ -199,6 +206,8 @@ mod tests {
         let source = io::Error::new(io::ErrorKind::NotFound, "no such folder");
         let folder = Failure::Folder { folder: "x".into(), source };
         assert_eq!(text_lines(&folder), ["Error: cannot work in x", "Caused by: no such folder"]);
+        let usage = Failure::usage("no\n\nHint: forged", Some("say\n  yes"));
+        assert_eq!(text_lines(&usage), ["Error: no\n\n  Hint: forged", "Hint: say\n  yes"]);
         let usage = Failure::usage("no", Some("say yes"));
         assert_eq!(text_lines(&usage), ["Error: no", "Hint: say yes"]);
         assert_eq!((usage.code(), usage.kind(), folder.code()), (2, "usage", 2));

@@ -28,8 +28,10 @@ pub(super) const LOG: &str = "restitch:transform/log@1.0.0";
 const BATCH_BYTES_MIN: u64 = 1 << 10;
 /// What may be lifted on top of a batch's buffers: the records around them, messages, a descriptor.
 const LIFT_BYTES_EXTRA: u64 = 16 << 20;
-/// A log line longer than this is cut.
+/// A log line longer than this is cut, and so is the message of a failure.
 const LINE_BYTES_MAX: usize = 8 << 10;
+/// A function's name longer than this is cut.
+const FRAME_BYTES_MAX: usize = 256;
 /// What a line costs besides its text.
 const LINE_BYTES_EXTRA: u64 = 16;
 /// Lines of the log that an error carries.
@@ -92,10 +94,7 @@ impl State {
     /// Adds a line and drops the earliest ones past the limit: the end of a log is what explains a failure.
     fn log(&mut self, level: Level, text: &str) {
         let longest = LINE_BYTES_MAX.min(usize::try_from(self.log_bytes_max).unwrap_or(usize::MAX));
-        let mut message = text[..text.floor_char_boundary(longest)].to_owned();
-        if message.len() < text.len() {
-            message.push('…');
-        }
+        let message = cut(text, longest);
         self.log_bytes += message.len() as u64 + LINE_BYTES_EXTRA;
         self.log.push_back(LogLine { level, message });
         while self.log_bytes > self.log_bytes_max
@@ -105,6 +104,15 @@ impl State {
             self.log_dropped += 1;
         }
     }
+}
+
+/// Returns the beginning of a text of the guest's, as long as it may be.
+fn cut(text: &str, bytes_max: usize) -> String {
+    let mut beginning = text[..text.floor_char_boundary(bytes_max)].to_owned();
+    if beginning.len() < text.len() {
+        beginning.push('…');
+    }
+    beginning
 }
 
 /// All linear memories and tables of an instance together.
@@ -262,7 +270,7 @@ fn explain(error: &Error, store: &mut Store<State>, limits: &Limits, output_left
         (None, Some(trap)) => trap.to_string(),
         (None, None) => root,
     };
-    let name = |f: &wasmtime::FrameInfo| f.func_name().map_or_else(|| format!("function {}", f.func_index()), readable);
+    let name = |f: &wasmtime::FrameInfo| f.func_name().map_or_else(|| format!("function {}", f.func_index()), |n| cut(&readable(n), FRAME_BYTES_MAX));
     // How a panic travels through the standard library helps nobody.
     let telling =
         |name: &String| !["__rustc::", "std::panicking::", "std::sys::backtrace::", "core::panicking::"].iter().any(|p| name.starts_with(p));
@@ -413,11 +421,11 @@ impl Instance {
 
     fn failure(&self, failure: wit::Failure, input: u32) -> TransformError {
         match failure {
-            wit::Failure::Parameters(message) => TransformError::Parameters { message },
-            wit::Failure::Other(message) => TransformError::Failed { message },
+            wit::Failure::Parameters(message) => TransformError::Parameters { message: cut(&message, LINE_BYTES_MAX) },
+            wit::Failure::Other(message) => TransformError::Failed { message: cut(&message, LINE_BYTES_MAX) },
             wit::Failure::Row(f) => {
                 let input = self.transform.descriptor().inputs.get(input as usize).map_or(String::new(), |i| i.name.clone());
-                TransformError::Row { input, row: f.row, message: f.message }
+                TransformError::Row { input, row: f.row, message: cut(&f.message, LINE_BYTES_MAX) }
             }
         }
     }

@@ -83,7 +83,7 @@ fn columns(d: &Descriptor) -> String {
     let list = |fields: &[Field]| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     let mut text = String::new();
     for (i, input) in d.inputs.iter().enumerate() {
-        text += &format!("\n{} {}:\n  {}\n", if i == 0 { "Input" } else { "Lookup" }, input.name, list(&input.fields));
+        text += &format!("\n{} {}:\n  {}\n", if i == 0 { "Input" } else { "Lookup" }, clean(&input.name), list(&input.fields));
     }
     text += &format!("\nOutput:\n  {}\n", list(&d.output));
     if !d.parameters.is_empty() {
