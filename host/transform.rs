@@ -280,6 +280,12 @@ pub enum TransformError {
         /// The version it speaks.
         found: String,
     },
+    /// It does not come to an end with saying what it is.
+    #[error("it does not say what it is: its `describe` {reason}")]
+    Undescribed {
+        /// What it did instead.
+        reason: String,
+    },
     /// What it says of itself makes no sense.
     #[error("its description is wrong: {problem}")]
     Descriptor {
@@ -405,6 +411,9 @@ impl TransformError {
                 format!("use restitch {found} or later, or build the transform against wit/restitch-transform-{CONTRACT}")
             }
             TransformError::Version { .. } => format!("build the transform against wit/restitch-transform-{CONTRACT}"),
+            TransformError::Undescribed { .. } => {
+                "`describe` has constants to return and nothing else to do; its limits are the same for all, whatever a dataset declares".into()
+            }
             TransformError::Memory { .. } => "raise limits.memory of the dataset, or let the transform keep less".into(),
             TransformError::Time { .. } => "raise limits.time of the dataset, or choose shorter partitions".into(),
             TransformError::Fuel { .. } => "raise limits.fuel of the dataset, or choose shorter partitions".into(),

@@ -154,7 +154,7 @@ impl Engine {
         let pre = self.linker.instantiate_pre(&component).and_then(TransformerPre::new);
         let pre = pre.map_err(|e| TransformError::World { exports: format!("the functions of the contract, but with other types ({e:#})") })?;
         let limits = Limits { time_ms_max: DESCRIBE_MS_MAX, ..Limits::default() };
-        let descriptor = sandbox::describe(&pre, &limits)?;
+        let descriptor = sandbox::describe(&pre, &limits).map_err(undescribed)?;
         descriptor.check()?;
         let schema = Schema::new(descriptor.output.iter().map(|f| f.arrow(None)).collect::<Vec<_>>());
         let loaded = Loaded { pre, digest: Digest::of(bytes), descriptor, output: Arc::new(schema) };
@@ -199,6 +199,17 @@ impl Engine {
         }
         Err(TransformError::World { exports: if names.is_empty() { "nothing".into() } else { names.join(", ") } })
     }
+}
+
+/// Says of a limit that it is that of a description, which no dataset has in its hand.
+fn undescribed(error: TransformError) -> TransformError {
+    let reason = match error {
+        TransformError::Time { limit_ms } => format!("ran longer than {limit_ms} ms"),
+        TransformError::Memory { limit_bytes } => format!("needs more than {limit_bytes} bytes of memory"),
+        TransformError::Output { limit_bytes } => format!("returned more than {limit_bytes} bytes"),
+        other => return other,
+    };
+    TransformError::Undescribed { reason }
 }
 
 /// A transform that is ready to run. Cheap to clone, and shared between threads.
@@ -389,6 +400,21 @@ mod tests {
         assert_eq!(refuse(b"(component)"), "not a WebAssembly component: it is WebAssembly text");
         assert_eq!(refuse(b"hello"), "not a WebAssembly component: it does not start with \"\\0asm\"");
         refuse(b"\0asm\x0d\0\x01\0\xff\xff");
+    }
+
+    #[test]
+    fn no_dataset_is_told_to_raise_the_limits_of_a_description() {
+        let table = [
+            (TransformError::Time { limit_ms: 10_000 }, "ran longer than 10000 ms"),
+            (TransformError::Memory { limit_bytes: 7 }, "needs more than 7 bytes of memory"),
+            (TransformError::Output { limit_bytes: 7 }, "returned more than 7 bytes"),
+        ];
+        for (limit, reason) in table {
+            let error = undescribed(limit);
+            assert_eq!(error.to_string(), format!("it does not say what it is: its `describe` {reason}"));
+            assert!(!error.hint().unwrap().contains("raise"));
+        }
+        assert!(matches!(undescribed(TransformError::Failed { message: "no".into() }), TransformError::Failed { .. }));
     }
 
     #[test]
