@@ -89,6 +89,17 @@ pub struct Options {
     pub faults: store::Faults,
 }
 
+/// What was done with a component that was offered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Added {
+    /// It was registered.
+    New,
+    /// It was registered before, and what was stored of it was gone or damaged: it is there again.
+    PutBack,
+    /// It was there.
+    Known,
+}
+
 /// An open project with its warehouse.
 pub struct Workshop {
     /// What restitch.toml declares.
@@ -344,16 +355,16 @@ impl Workshop {
     ///
     /// # Errors
     /// It is no transform, or the version is bound to other bytes.
-    pub fn add_transform(&mut self, file: &Path) -> Result<(TransformRow, bool), Error> {
+    pub fn add_transform(&mut self, file: &Path) -> Result<(TransformRow, Added), Error> {
         let mut added = self.add_transforms(&[file])?;
         added.pop().ok_or_else(|| Error::Internal("a component was neither registered nor refused".into()))
     }
 
-    /// Registers components, all of them or none, and returns of each its row and whether it is new.
+    /// Registers components, all of them or none, and returns of each its row and what was done.
     ///
     /// # Errors
     /// As for [`Workshop::add_transform`], of the first that is refused.
-    pub fn add_transforms(&mut self, files: &[impl AsRef<Path>]) -> Result<Vec<(TransformRow, bool)>, Error> {
+    pub fn add_transforms(&mut self, files: &[impl AsRef<Path>]) -> Result<Vec<(TransformRow, Added)>, Error> {
         let offered = files.iter().map(|file| self.offered(file.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let refuse = |row: &TransformRow, old: &TransformRow| match old.digest == row.digest {
             true => Ok(()),
@@ -364,22 +375,25 @@ impl Workshop {
             offered.iter().try_for_each(|(row, _)| bound(row))
         })?;
         // The same bytes again put back what is gone, or was changed.
-        offered.iter().try_for_each(|(row, bytes)| {
+        let put = |(row, bytes): &(TransformRow, Vec<u8>)| {
             let path = component_path(row.digest);
-            if self.store.exists(&path) && self.store.digest(&path)?.0 != row.digest {
+            let there = self.store.exists(&path);
+            let sound = there && self.store.digest(&path)?.0 == row.digest;
+            if there && !sound {
                 self.store.remove(&path)?;
             }
-            self.store.put(&path, bytes)
-        })?;
+            self.store.put(&path, bytes).map(|()| if sound { Added::Known } else { Added::PutBack })
+        };
+        let known = offered.iter().map(put).collect::<Result<Vec<_>, _>>()?;
         self.catalog.record(|r| {
-            let register = |(row, _): &(TransformRow, Vec<u8>)| match r.view().transform(&row.name, &row.version)? {
-                Some(old) => refuse(row, &old).map(|()| (old, false)),
+            let register = |((row, _), known): (&(TransformRow, Vec<u8>), Added)| match r.view().transform(&row.name, &row.version)? {
+                Some(old) => refuse(row, &old).map(|()| (old, known)),
                 None => {
                     r.put_transform(row)?;
-                    Ok((row.clone(), true))
+                    Ok((row.clone(), Added::New))
                 }
             };
-            offered.iter().map(register).collect()
+            offered.iter().zip(known).map(register).collect()
         })
     }
 

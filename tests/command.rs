@@ -103,6 +103,20 @@ fn components_of_the_example_are_known_by_their_hash() {
     }
 }
 
+#[test]
+fn a_component_that_is_offered_again_is_there_or_put_back() {
+    let lab = Lab::new(ORDERS);
+    std::fs::copy(component("customer-totals-1.0.0.wasm"), lab.path("totals.wasm")).unwrap();
+    let file = lab.path("totals.wasm").display().to_string();
+    let said = || String::from_utf8(restitch(&lab, &format!("transform add {file}")).stdout).unwrap();
+    assert!(said().starts_with("Already there: customer-totals@1.0.0 as "));
+    let stored = std::fs::read_dir(lab.path("warehouse/transforms")).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(stored, "damaged").unwrap();
+    let (first, second) = (said(), said());
+    assert!(first.starts_with("Put back customer-totals@1.0.0 as ") && first.ends_with(": what was stored of it was gone or damaged\n"), "{first}");
+    assert!(second.starts_with("Already there:"), "{second}");
+}
+
 /// What is no file, or holds nothing, is told with the way out; a pipe does not make the command wait for ever.
 #[test]
 fn paths_that_are_no_files_are_refused_with_the_way_out() {

@@ -5,7 +5,7 @@ use crate::support::{Lab, ORDERS, order};
 use restitch::{
     id::RunId,
     manifest::{Kind, Mode},
-    pipeline::RunRequest,
+    pipeline::{Added, RunRequest},
 };
 use serde_json::Value;
 use std::{
@@ -222,7 +222,8 @@ fn a_component_that_vanished_is_added_again() {
     std::fs::remove_file(&file).unwrap();
     let (code, answer) = restitch(&lab, "replay r1");
     assert!(code == 1 && answer["error"]["hint"].as_str().unwrap().contains("restitch transform add"), "{answer:#}");
-    assert!(!lab.open().add_transform(&crate::support::component("customer-totals-1.0.0.wasm")).unwrap().1);
+    let add = || lab.open().add_transform(&crate::support::component("customer-totals-1.0.0.wasm")).unwrap().1;
+    assert_eq!([add(), add()], [Added::PutBack, Added::Known]);
     assert_eq!(restitch(&lab, "replay r1").0, 0);
     in_order(&lab, "added again");
 }

@@ -5,7 +5,7 @@ use restitch::manifest::{Kind, Mode};
 use restitch::{
     doctor::Report,
     id::RunId,
-    pipeline::{DiffRequest, ErrorKind, RunRequest},
+    pipeline::{Added, DiffRequest, Error, ErrorKind, RunRequest},
 };
 use std::path::{Path, PathBuf};
 
@@ -246,6 +246,11 @@ fn a_damaged_component_is_put_back_by_the_same_bytes() {
     std::fs::write(lab.path("same.wasm"), &sound).unwrap();
     std::fs::write(&stored, &sound[..100]).unwrap();
     assert_eq!(examine(&lab).bad.len(), 1);
-    assert!(!lab.open().add_transform(&lab.path("same.wasm")).unwrap().1, "it is known");
+    let replay = lab.replay(RunId(1)).unwrap_err();
+    for e in [replay, Error::Unhealthy { problems: 1 }] {
+        let hint = e.hint().unwrap();
+        assert!(hint.contains("`restitch transform add` of the same file") && !hint.contains("removed first"), "{e}: {hint}");
+    }
+    assert_eq!(lab.open().add_transform(&lab.path("same.wasm")).unwrap().1, Added::PutBack);
     assert!(examine(&lab).healthy() && std::fs::read(&stored).unwrap() == sound);
 }

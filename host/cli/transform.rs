@@ -13,7 +13,7 @@ use super::{
 use crate::{
     catalog::TransformRow,
     config::TransformRef,
-    pipeline::Error,
+    pipeline::{Added, Error},
     store,
     transform::{self, Cache, Descriptor, Engine, Language, Transform, TransformError},
 };
@@ -122,10 +122,15 @@ fn new(name: &str, language: Language, into: Option<PathBuf>) -> Result<Answer, 
 
 fn add(files: &[PathBuf], cx: &Context) -> Result<Answer, Failure> {
     let (mut text, mut rows) = (String::new(), Vec::new());
-    for (row, new) in cx.open()?.add_transforms(files)? {
-        let what = if new { "Added" } else { "Already there:" };
-        text += &format!("{what} {}@{} as {} ({})\n", row.name, row.version, row.digest, bytes(row.size_bytes));
-        rows.push(json!({ "name": row.name, "version": row.version, "digest": row.digest, "new": new }));
+    for (row, added) in cx.open()?.add_transforms(files)? {
+        let (what, why) = match added {
+            Added::New => ("Added", ""),
+            Added::PutBack => ("Put back", ": what was stored of it was gone or damaged"),
+            Added::Known => ("Already there:", ""),
+        };
+        text += &format!("{what} {}@{} as {} ({}){why}\n", row.name, row.version, row.digest, bytes(row.size_bytes));
+        let (new, put_back) = (added == Added::New, added == Added::PutBack);
+        rows.push(json!({ "name": row.name, "version": row.version, "digest": row.digest, "new": new, "put_back": put_back }));
     }
     Ok(Answer::lasting(text, json!({ "transforms": rows })))
 }

@@ -509,7 +509,7 @@ impl Error {
                 text("nothing was published; bring the file back from a backup (`restitch doctor` names every file that is damaged)")
             }
             Error::Unhealthy { .. } => text(
-                "bring back what is damaged from a backup; what other tools wrote into a dataset, `backfill` of its partitions replaces (where they deleted rows, after rewrite_data_files of that tool)",
+                "bring back what is damaged from a backup, a transform by `restitch transform add` of the same file; what other tools wrote into a dataset, `backfill` of its partitions replaces (where they deleted rows, after rewrite_data_files of that tool)",
             ),
             Error::Access(e) => Some(e.hint()),
             Error::Waiting { run, approvers, .. } => Some(match approvers.as_slice() {
@@ -549,9 +549,7 @@ fn missing_hint(path: &str) -> Option<String> {
     let text = |s: &str| Some(s.to_owned());
     match path {
         p if p.contains("staging/") => text("nothing was published; unless the run is being published just now, discard the run, and run again"),
-        p if p.contains("transforms/") => {
-            text("`restitch transform add` of the same component puts it back where it is gone; a damaged one is to be removed first")
-        }
+        p if p.contains("transforms/") => text("`restitch transform add` of the same file puts it back"),
         p if p.contains("data/main/") => {
             text("nothing was changed; bring the file back from a backup (`restitch doctor` names every file that is gone or damaged)")
         }
