@@ -143,7 +143,12 @@ fn a_guest_that_dies_or_answers_badly_fails_its_case() {
         project.write("cases/a/case.toml", &format!("params = {{ how = \"{how}\" }}"));
         let (code, out, err) = project.test("misbehave-1.0.0.wasm", &[]);
         assert!(code == 3 && out.starts_with("a: it fails\n") && out.contains(part), "{how}: {code} {out}{err}");
+        assert!(!err.contains("--bless"), "{how}: {err}");
     }
+    // Only where other rows came out may they be the right ones.
+    project.write("cases/a/case.toml", "params = { how = \"same-keys\" }");
+    let (code, out, err) = project.test("misbehave-1.0.0.wasm", &[]);
+    assert!(code == 3 && out.starts_with("a: a second row has the key of\n") && !err.contains("--bless"), "{code} {out}{err}");
 }
 
 #[test]

@@ -33,6 +33,8 @@ pub enum Failure {
         of: usize,
         /// The transform, as name@version.
         transform: String,
+        /// Whether one of them made other rows than expected.
+        differs: bool,
     },
     /// The folder of -C is no folder.
     #[error("cannot work in {}", folder.display())]
@@ -93,7 +95,7 @@ impl Failure {
         match self {
             Failure::Pipeline(e) => e.hint(),
             Failure::Trial(e) => e.hint(),
-            Failure::Cases { .. } => Some("if the new rows are the right ones: `restitch transform test --bless`".into()),
+            Failure::Cases { differs: true, .. } => Some("if the new rows are the right ones: `restitch transform test --bless`".into()),
             Failure::Build(BuildError::Tool { .. }) => Some("Rust guests are built with cargo: https://rustup.rs".into()),
             _ => None,
         }

@@ -55,7 +55,8 @@ pub(super) fn run(args: &Args) -> Result<Answer, Failure> {
         text += &format!("{} with {reference}\n", if of == 1 { "1 case passes".into() } else { format!("{of} cases pass") });
     }
     let json = json!({ "transform": reference, "digest": transform.digest(), "cases": outcomes.iter().map(outcome_json).collect::<Vec<_>>() });
-    let failure = (failed > 0).then(|| Failure::Cases { failed, of, transform: reference });
+    let differs = outcomes.iter().any(|o| matches!(o.problem, Some(Problem::Differs(_))));
+    let failure = (failed > 0).then(|| Failure::Cases { failed, of, transform: reference, differs });
     Ok(Answer { failure, ..Answer::new(text, json) })
 }
 
