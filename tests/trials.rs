@@ -161,6 +161,7 @@ fn a_new_project_is_not_written_over_anything() {
         (["new", "x", "--lang", "rust", "--into", "taken"].as_slice(), "taken is there already, and not empty"),
         (&["new", "my-totals", "--lang", "rust"], "my-totals is there already"),
         (&["new", "a b", "--lang", "rust"], "cannot be the name of a transform"),
+        (&["new", "restitch-guest", "--lang", "rust"], "the name of a package that the project is built of, and cargo takes no two of one name"),
         (&["new", "x", "--lang", "cobol"], "the languages are rust"),
     ] {
         let (code, _, err) = said(&project.restitch(words));

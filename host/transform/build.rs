@@ -81,6 +81,12 @@ pub enum BuildError {
         /// The name.
         name: String,
     },
+    /// A new project is called as something that it is built of.
+    #[error("{name:?} is the name of a package that the project is built of, and cargo takes no two of one name")]
+    Taken {
+        /// The name.
+        name: String,
+    },
     /// The module is no guest of the contract.
     #[error("the compiled module cannot become a component: {reason}")]
     Component {
@@ -145,11 +151,14 @@ impl Language {
 /// Returns the files of a new project, as (path in it, text): a transform that builds and passes its cases.
 ///
 /// # Errors
-/// The name cannot be that of a transform in every language.
+/// The name cannot be that of a transform in every language, or is taken in this one.
 pub fn new_files(language: Language, name: &str) -> Result<Vec<(String, String)>, BuildError> {
     let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) || name.len() > 60 || !name.chars().all(good) || name.ends_with(['-', '_']) {
         return Err(BuildError::Name { name: name.into() });
+    }
+    if language == Language::Rust && rust::is_package(name) {
+        return Err(BuildError::Taken { name: name.into() });
     }
     let files = match language {
         Language::Rust => rust::FILES,
@@ -311,6 +320,10 @@ mod tests {
         assert!(files.iter().any(|(path, text)| path == "src/lib.rs" && text.contains("export!(DailyOrderTotalsTransform)")));
         let files = new_files(Language::Python, "daily-order_totals").unwrap();
         assert!(files.iter().any(|(path, text)| path == "app.py" && text.contains("class DailyOrderTotalsTransform(Transform)")));
+        for taken in ["restitch-guest", "restitch-guest-derive", "serde"] {
+            assert!(matches!(new_files(Language::Rust, taken), Err(BuildError::Taken { .. })), "{taken}");
+            new_files(Language::C, taken).unwrap();
+        }
         for bad in ["", "1a", "a b", "é", "a/b", "-a", "a-", &"a".repeat(61)] {
             assert!(matches!(new_files(Language::Rust, bad), Err(BuildError::Name { .. })), "{bad:?}");
         }

@@ -33,6 +33,12 @@ pub(super) const FILES: &[(&str, &str)] = &[
     ("sdk/guest/wit/types.wit", include_str!("../../../wit/restitch-transform-1.0.0/types.wit")),
 ];
 
+/// Returns whether a package of that name is among those that a new project is built of.
+pub(super) fn is_package(name: &str) -> bool {
+    let lock = include_str!("../../../plugins/templates/rust/Cargo.lock");
+    lock.lines().filter_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).any(|package| package == name)
+}
+
 /// Returns the component that the crate in `manifest_dir` compiles to; cargo's files go to `target_dir`.
 ///
 /// # Errors
