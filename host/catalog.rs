@@ -32,7 +32,7 @@ pub use upstream::{PartitionVersion, PartitionVersions};
 pub use write::StateWrite;
 
 use crate::{
-    id::SnapshotId,
+    id::{RunId, SnapshotId},
     store::{Faults, Store},
     time::IngestTime,
 };
@@ -157,6 +157,14 @@ pub enum CatalogError {
     Vanished {
         /// The table.
         table: String,
+    },
+    /// A manifest that does not parse.
+    #[error("the manifest of {run} in the catalog is damaged, or of a newer release: {reason}")]
+    Manifest {
+        /// The run.
+        run: RunId,
+        /// What is wrong with it.
+        reason: String,
     },
     /// A row of our own that does not parse.
     #[error("the catalog holds {what} {value:?}, which this release does not understand")]

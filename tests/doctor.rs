@@ -254,3 +254,16 @@ fn a_damaged_component_is_put_back_by_the_same_bytes() {
     assert_eq!(lab.open().add_transform(&lab.path("same.wasm")).unwrap().1, Added::PutBack);
     assert!(examine(&lab).healthy() && std::fs::read(&stored).unwrap() == sound);
 }
+
+#[test]
+fn a_damaged_manifest_is_named_by_doctor_and_by_who_reads_it() {
+    let lab = lab();
+    rusqlite::Connection::open(lab.catalog()).unwrap().execute("UPDATE restitch_run SET manifest = '{}' WHERE run_id = 2", []).unwrap();
+    let broken = examine(&lab).broken;
+    assert!(broken.len() == 1 && broken[0].starts_with("run r2 has a manifest that is damaged, or of a newer release: missing field"), "{broken:?}");
+    for error in [lab.open().runs(None, 10).err(), lab.open().show(RunId(2)).err()] {
+        let text = chain(&error.unwrap());
+        assert!(text.starts_with("the manifest of r2 in the catalog is damaged, or of a newer release: missing field"), "{text}");
+    }
+    assert_eq!(lab.open().runs(None, 1).unwrap().len(), 1);
+}

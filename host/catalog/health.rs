@@ -5,7 +5,7 @@
 use super::{CatalogError, LiveFile, View, ducklake::THERE};
 use crate::{
     id::{Digest, RunId},
-    manifest::Status,
+    manifest::{Manifest, Status},
 };
 use rusqlite::OptionalExtension;
 use std::collections::HashMap;
@@ -209,6 +209,14 @@ impl View<'_> {
         }
         broken.extend(self.unreadable_tables()?);
         broken.extend(self.wrong_sums()?.into_iter().map(|dataset| format!("dataset {dataset} has other partitions than its sum says")));
+        let mut statement = self.connection.prepare("SELECT run_id, manifest FROM restitch_run WHERE manifest IS NOT NULL ORDER BY 1")?;
+        let mut rows = statement.query([])?;
+        while let Some(r) = rows.next()? {
+            let (run, manifest) = (RunId(r.get(0)?), r.get_ref(1)?.as_str().unwrap_or_default());
+            if let Err(e) = serde_json::from_str::<Manifest>(manifest) {
+                broken.push(format!("run {run} has a manifest that is damaged, or of a newer release: {e}"));
+            }
+        }
         Ok(broken)
     }
 }

@@ -643,16 +643,16 @@ fn published_row(r: &rusqlite::Row) -> rusqlite::Result<PublishedRow> {
     })
 }
 
-const RUN_COLUMNS: &str = "manifest, started_us, finished_us, partitions, rows_in, rows_out";
+const RUN_COLUMNS: &str = "run_id, manifest, started_us, finished_us, partitions, rows_in, rows_out";
 
-type RunParts = (String, i64, Option<i64>, i64, Option<i64>, Option<i64>);
+type RunParts = (i64, String, i64, Option<i64>, i64, Option<i64>, Option<i64>);
 
 fn run_parts(r: &rusqlite::Row) -> rusqlite::Result<RunParts> {
-    Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?))
+    Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?, r.get(6)?))
 }
 
-fn run_row((manifest, started, finished, partitions, rows_in, rows_out): RunParts) -> Result<RunRow, CatalogError> {
-    let manifest = serde_json::from_str(&manifest).map_err(|e| CatalogError::Value { what: "a manifest", value: e.to_string() })?;
+fn run_row((run, manifest, started, finished, partitions, rows_in, rows_out): RunParts) -> Result<RunRow, CatalogError> {
+    let manifest = serde_json::from_str(&manifest).map_err(|e| CatalogError::Manifest { run: RunId(run), reason: e.to_string() })?;
     Ok(RunRow { manifest, started: IngestTime(started), finished: finished.map(IngestTime), partitions, rows_in, rows_out })
 }
 
