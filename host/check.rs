@@ -308,10 +308,7 @@ impl Evaluation<'_> {
     }
 
     fn unique(&self, columns: &[String]) -> Verdict {
-        let list = columns.iter().map(|c| quoted(c)).collect::<Vec<_>>().join(", ");
-        let sql =
-            format!("SELECT {}, {list}, count(*) AS rows FROM output GROUP BY {}, {list} HAVING count(*) > 1", quoted(PARTITION), quoted(PARTITION));
-        self.failing_rows(&sql, format!("({}) unique in each partition", columns.join(", ")))
+        self.failing_rows(&unique_sql(columns), format!("({}) unique in each partition", columns.join(", ")))
     }
 
     fn not_null(&self, columns: &[String]) -> Verdict {
@@ -437,6 +434,14 @@ fn balance_text(b: &Balance) -> String {
         Some((all, quarantined)) => format!("{all} in, {} out, {quarantined} in quarantine", b.output),
         None => format!("{} in, {} out", b.input, b.output),
     }
+}
+
+/// The rows of a partition that are equal in these columns, and how many: beside a column `rows` under a name that none may have.
+fn unique_sql(columns: &[String]) -> String {
+    let list = columns.iter().map(|c| quoted(c)).collect::<Vec<_>>().join(", ");
+    let rows = if columns.iter().any(|c| c == "rows") { "_rows" } else { "rows" };
+    let partition = quoted(PARTITION);
+    format!("SELECT {partition}, {list}, count(*) AS {rows} FROM output GROUP BY {partition}, {list} HAVING count(*) > 1")
 }
 
 /// Returns SQL for the value of `data_type` that `text` is: `1.0` and `1.00` are one decimal.

@@ -71,7 +71,7 @@ pub fn compare(
 }
 
 /// Returns the first `limit` rows that differ, by partition and key: these, `change` (added, removed or
-/// changed), and of each other column the value before and now, as text (`amount.old`, `amount.new`).
+/// changed; `_change` beside a key column of that name), and of each other column the value before and now, as text (`amount.old`, `amount.new`).
 ///
 /// Without a key there is a column `rows` after `change`: how many more of this row there are on one side.
 ///
@@ -270,7 +270,8 @@ impl Sides<'_> {
             ("o <> p".to_owned(), (0..self.columns.len()).map(|i| format!("c{i}")).collect::<Vec<_>>())
         } else {
             list.extend(self.key.iter().enumerate().map(|(i, c)| format!("case when o is null then q{0} else k{0} end as {1}", i + 1, quoted(c))));
-            list.push(format!("{change} as change"));
+            let name = if self.key.iter().any(|c| c == "change") { "_change" } else { "change" };
+            list.push(format!("{change} as {name}"));
             let pairs =
                 |(i, c): (usize, &String)| [format!("p{i} as {}", quoted(&format!("{c}.old"))), format!("o{i} as {}", quoted(&format!("{c}.new")))];
             list.extend(self.columns.iter().enumerate().flat_map(pairs));
