@@ -6,7 +6,7 @@ mod rows;
 
 use crate::{
     catalog::{Catalog, CatalogError, LiveFile, PublishedRow, Table},
-    config::{Check, CheckKind, Severity},
+    config::{Check, CheckKind, MaxRejects, Severity},
     datafile::Written,
     decode::canonical,
     execute::{Balance, Computed},
@@ -283,12 +283,12 @@ impl Evaluation<'_> {
         expected.extend(max.map(|m| format!("at most {m}")));
         let mut measured = if rows == 1 { "1 row".into() } else { format!("{rows} rows") };
         if let Some(limit) = max_change {
-            expected.push(format!("change within {}", percent(limit)));
+            expected.push(format!("change within {}", bound(limit)));
             // Only partitions that were there before: a new one says nothing about the change of an old one.
             let kept: u64 = self.partitions().filter(|p| p.prior_rows.is_some()).map(|p| p.rows).sum();
             if self.partitions().any(|p| p.prior_rows.is_some()) {
                 let change = share(kept.abs_diff(prior), prior);
-                passed &= change <= limit;
+                passed &= within(kept.abs_diff(prior), prior, limit);
                 measured += &format!(", {kept} where there were {prior} ({}{})", if kept < prior { "-" } else { "+" }, percent(change));
             }
         }
@@ -396,8 +396,8 @@ impl Evaluation<'_> {
         let sum = |f: fn(&PartitionRecord) -> Option<u64>| before.iter().filter_map(|p| f(p)).sum::<u64>();
         let (prior, added, removed, changed) = (sum(|p| p.prior_rows), sum(|p| p.added), sum(|p| p.removed), sum(|p| p.changed));
         let limits = [("added", added, max_added), ("removed", removed, max_removed), ("changed", changed, max_changed)];
-        let passed = limits.iter().all(|(_, n, limit)| limit.is_none_or(|l| share(*n, prior) <= l));
-        let expected: Vec<String> = limits.iter().filter_map(|(name, _, limit)| limit.map(|l| format!("{name} at most {}", percent(l)))).collect();
+        let passed = limits.iter().all(|(_, n, limit)| limit.is_none_or(|l| within(*n, prior, l)));
+        let expected: Vec<String> = limits.iter().filter_map(|(name, _, limit)| limit.map(|l| format!("{name} at most {}", bound(l)))).collect();
         let measured = if before.is_empty() {
             "nothing was published before".into()
         } else {
@@ -463,6 +463,18 @@ fn share(part: u64, whole: u64) -> f64 {
     if part == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// Whether it is no more than a bound: 7 of 1000 are not more than 0.7%, whatever 0.007 is in binary.
+fn within(part: u64, whole: u64, limit: f64) -> bool {
+    part == 0 || !MaxRejects::Share(limit).exceeded(part, whole)
+}
+
+/// A bound as it was written: not rounded, but for what a double adds to it.
+fn bound(limit: f64) -> String {
+    let text = format!("{:.12}", limit * 100.0);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "0" { format!("{}%", limit * 100.0) } else { format!("{text}%") }
+}
+
 fn percent(share: f64) -> String {
     if share.is_infinite() { "all of nothing".into() } else { format!("{}%", (share * 10_000.0).round() / 100.0) }
 }
@@ -472,6 +484,7 @@ mod tests {
     use super::*;
     use crate::{catalog::TableColumn, datafile::Writer};
     use arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
+    use query::StateValue;
     use std::sync::Arc;
 
     fn table(names: &[&str]) -> Table {
@@ -525,6 +538,34 @@ mod tests {
             compare(&subject, &mut computed, &live).unwrap();
             let p = &computed[0].record;
             assert_eq!((p.added, p.removed, p.changed), (Some(counts.0), Some(counts.1), Some(counts.2)), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn a_column_may_be_called_as_its_count_is() {
+        let session = Session::new(None, None).unwrap();
+        let columns = [PARTITION, "rows", "id"].map(|name| (name.to_owned(), true));
+        let rows = [1, 2, 1].map(|n| vec![StateValue::Text("p".into()), StateValue::Int(7), StateValue::Int(n)]);
+        session.register_rows("output", &columns, rows.to_vec()).unwrap();
+        for (columns, expected) in [
+            (["rows"].as_slice(), r#"[{"_partition":"p","_rows":3,"rows":7}]"#),
+            (&["rows", "id"], r#"[{"_partition":"p","_rows":2,"id":1,"rows":7}]"#),
+            (&["id"], r#"[{"_partition":"p","id":1,"rows":2}]"#),
+        ] {
+            let columns: Vec<String> = columns.iter().map(|c| (*c).to_owned()).collect();
+            assert_eq!(query::rows_json(&session.sql(&unique_sql(&columns)).unwrap()).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn bounds_are_neither_missed_nor_rounded() {
+        for (part, whole, limit, inside) in [(7, 1000, 0.7 / 100.0, true), (8, 1000, 0.7 / 100.0, false), (0, 0, 0.0, true), (1, 0, 0.5, false)] {
+            assert_eq!(within(part, whole, limit), inside, "{part} of {whole}");
+        }
+        for (limit, text) in
+            [(0.7 / 100.0, "0.7%"), (0.0, "0%"), (0.001 / 100.0, "0.001%"), (2.5, "250%"), (0.5f64.powi(60), "0.00000000000000008673617379884035%")]
+        {
+            assert_eq!(bound(limit), text);
         }
     }
 }
