@@ -7,7 +7,7 @@ mod text;
 mod upstream;
 
 pub use access::{Access, Rule};
-pub use check::{Check, CheckKind, Severity};
+pub use check::{Check, CheckKind, Severity, parse_tolerance};
 pub(crate) use text::parse_bytes;
 
 use crate::{

@@ -101,6 +101,31 @@ pub enum CheckKind {
     },
 }
 
+/// Returns the digits that `text`, a decimal like `0.01` or `1e-3`, is written with, and how many of them stand after the point; `None` if it is
+/// negative, or has more than the 38 digits of a decimal.
+pub fn parse_tolerance(text: &str) -> Option<(i128, u32)> {
+    let text = text.trim();
+    let (number, exponent) = match text.split_once(['e', 'E']) {
+        Some((number, exponent)) => (number, exponent.parse::<i64>().ok()?),
+        None => (text, 0),
+    };
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = format!("{whole}{}", fraction.trim_end_matches('0'));
+    if digits.is_empty() && fraction.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let digits = digits.trim_start_matches('0');
+    let scale = (fraction.trim_end_matches('0').len() as i64).checked_sub(exponent)?;
+    if digits.is_empty() {
+        return Some((0, 0));
+    }
+    let zeros = usize::try_from(scale.checked_neg()?.max(0)).ok()?;
+    if digits.len() + zeros > 38 || scale > 38 {
+        return None;
+    }
+    Some((format!("{digits}{}", "0".repeat(zeros)).parse().ok()?, scale.max(0) as u32))
+}
+
 impl CheckKind {
     /// Returns its name in restitch.toml and manifests.
     pub fn name(&self) -> &'static str {
@@ -202,8 +227,8 @@ impl Reader<'_> {
                 input: text(&c.input, "input")?,
                 output: text(&c.output, "output")?,
                 tolerance: match c.tolerance.as_ref().map_or("0".into(), |t| self.scalar(t)) {
-                    t if t.parse::<f64>().is_ok_and(|t| t >= 0.0) => t,
-                    _ => return Err(need("a tolerance that is a number")),
+                    t if parse_tolerance(&t).is_some() => t,
+                    _ => return Err(need("a tolerance that is a decimal of at most 38 digits, like 0.01")),
                 },
             },
             "range" => CheckKind::Range {
@@ -266,6 +291,7 @@ fn default_name(kind: &CheckKind) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::parse_tolerance;
     use crate::config::Project;
 
     /// The dataset with this one check; the place where the check begins is 12:11.
@@ -298,6 +324,38 @@ mod tests {
         }
         for check in ["kind = \"range\", column = \"at\", min = \"9\", max = \"10\"", "kind = \"row_count\", min = 4, max = 4", "kind = \"unique\""] {
             assert!(with(check).is_ok(), "{check}");
+        }
+    }
+
+    #[test]
+    fn a_tolerance_is_exact_however_it_is_written() {
+        for (text, expected) in [
+            ("0", Some((0, 0))),
+            ("0.00", Some((0, 0))),
+            ("0e999999", Some((0, 0))),
+            ("0.01", Some((1, 2))),
+            (".5", Some((5, 1))),
+            ("2.", Some((2, 0))),
+            ("1.500", Some((15, 1))),
+            ("1e-3", Some((1, 3))),
+            ("12.5E-1", Some((125, 2))),
+            ("12.5e+2", Some((1250, 0))),
+            ("1e-38", Some((1, 38))),
+            ("1e37", Some((10i128.pow(37), 0))),
+            ("1e-39", None),
+            ("1e38", None),
+            ("1e99999999999999999999", None),
+            ("1e9999999999", None),
+            ("123456789012345678901234567890123456789", None),
+            ("-1", None),
+            ("inf", None),
+            ("nan", None),
+            ("", None),
+            (".", None),
+            ("1e", None),
+            ("1_0", None),
+        ] {
+            assert_eq!(parse_tolerance(text), expected, "{text}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! `Aggregate` makes them; balance checks compare and print them.
 
 use super::{QueryError, format};
+use crate::config::parse_tolerance;
 use arrow::datatypes::i256;
 use datafusion::scalar::ScalarValue;
 use std::fmt;
@@ -79,9 +80,10 @@ impl Value {
         if self == other {
             return true;
         }
-        if let (Some(a), Some(b), Some(t)) = (self.digits(), other.digits(), parse(tolerance))
+        if let (Some(a), Some(b), Some((digits, after_point))) = (self.digits(), other.digits(), parse_tolerance(tolerance))
             && let Some((a, b, scale)) = aligned(a, b)
-            && let Some((t, difference, _)) = a.checked_sub(b).and_then(|d| aligned(t, (d.wrapping_abs(), scale)))
+            && let Some((t, difference, _)) =
+                a.checked_sub(b).and_then(|d| aligned((i256::from_i128(digits), after_point), (d.wrapping_abs(), scale)))
         {
             return difference <= t;
         }
@@ -113,15 +115,6 @@ fn aligned(a: (i256, u32), b: (i256, u32)) -> Option<(i256, i256, u32)> {
     let scale = a.1.max(b.1);
     let up = |(n, s): (i256, u32)| n.checked_mul(i256::from_i128(10).checked_pow(scale - s)?);
     Some((up(a)?, up(b)?, scale))
-}
-
-fn parse(text: &str) -> Option<(i256, u32)> {
-    let (whole, fraction) = text.trim().split_once('.').unwrap_or((text.trim(), ""));
-    let digits = format!("{whole}{fraction}");
-    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return None;
-    }
-    Some((i256::from_i128(digits.parse().ok()?), fraction.len().try_into().ok()?))
 }
 
 impl fmt::Display for Value {
@@ -161,6 +154,10 @@ mod tests {
             (&decimal(100, 2), &Value::Int(1), "0", true),
             (&Value::Int(3), &Value::Int(5), "1.99", false),
             (&Value::Int(3), &Value::Int(5), "2", true),
+            (&Value::Int(9_007_199_254_740_993), &Value::Int(9_007_199_254_740_992), "1e-3", false),
+            (&Value::Int(9_007_199_254_740_993), &Value::Int(9_007_199_254_740_992), "1e0", true),
+            (&big, &next, "1e-2", true),
+            (&big, &next, "0.00999999999999999999999999999999999999", false),
             (&Value::Float(0.1 + 0.2), &Value::Float(0.3), "0", false),
             (&Value::Float(0.1 + 0.2), &decimal(3, 1), "1e-9", true),
             (&Value::Float(f64::NAN), &Value::Float(f64::NAN), "0", true),
