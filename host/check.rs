@@ -341,13 +341,15 @@ impl Evaluation<'_> {
         let mut off = Vec::new();
         for c in self.computed {
             let Some(balance) = c.balances.get(index) else { continue };
-            // What is in quarantine is no part of the output: all in = out + quarantine, whatever the aggregate.
-            if !balance.input.within(&balance.output, tolerance) {
-                off.push(format!("{}: {}", c.record.partition, balance_text(balance)));
+            match balance {
+                // What is in quarantine is no part of the output: all in = out + quarantine, whatever the aggregate.
+                Ok(b) if b.input.within(&b.output, tolerance) => continue,
+                Ok(b) => off.push(format!("{}: {}", c.record.partition, balance_text(b))),
+                Err(e) => off.push(format!("{}: {}", c.record.partition, not_evaluated(e))),
             }
         }
         let single = match self.computed {
-            [one] => one.balances.get(index).map(balance_text),
+            [one] => one.balances.get(index).map(|b| b.as_ref().map_or_else(not_evaluated, balance_text)),
             _ => None,
         };
         let measured = single.unwrap_or_else(|| format!("{} of {} partitions balance", self.computed.len() - off.len(), self.computed.len()));
@@ -417,16 +419,18 @@ impl Evaluation<'_> {
             session.sql(sql)
         };
         match run() {
-            Err(e) => {
-                let hint = e.hint().map(|h| format!(" ({h})")).unwrap_or_default();
-                (false, format!("not evaluated: {e}{hint}"), expected, None)
-            }
+            Err(e) => (false, not_evaluated(&e), expected, None),
             Ok(rows) => {
                 let detail = (!rows.is_empty()).then(|| query::table_text(&rows, SHOWN_ROWS));
                 (rows.is_empty(), format!("{} failing rows", rows.rows()), expected, detail)
             }
         }
     }
+}
+
+fn not_evaluated(e: &QueryError) -> String {
+    let hint = e.hint().map(|h| format!(" ({h})")).unwrap_or_default();
+    format!("not evaluated: {e}{hint}")
 }
 
 fn balance_text(b: &Balance) -> String {

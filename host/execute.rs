@@ -87,8 +87,8 @@ pub struct Computed {
     pub record: PartitionRecord,
     /// Its files in staging: none if it has no rows or nothing was staged.
     pub files: Vec<Written>,
-    /// What each balance compares.
-    pub balances: Vec<Balance>,
+    /// What each balance compares, or why it could not be evaluated.
+    pub balances: Vec<Result<Balance, QueryError>>,
     /// Rows whose key another row has.
     pub doubled_keys: u64,
     /// Nulls of each output column.
@@ -475,7 +475,7 @@ impl<'w> Worker<'w> {
         if !left_out.is_empty() {
             quarantined = locate(self.job, self.layout, partition, left_out, &mut |records| feed.measure_left_out(records))?;
         }
-        let (balances, log) = (feed.balances()?, feed.log());
+        let (balances, log) = (feed.balances(), feed.log());
         let record = PartitionRecord {
             partition: partition.name.clone(),
             start_us: partition.window.start().0,

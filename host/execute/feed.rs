@@ -5,7 +5,7 @@ use super::{ExecuteError, Job, Layout, context, failure, input::PartitionInput, 
 use crate::{
     config::Limits,
     plan::PlannedPartition,
-    query::{AggregateState, QueryError, Value},
+    query::{Aggregate, AggregateState, QueryError, Value},
     transform::{Instance, TransformError},
 };
 use arrow::array::RecordBatch;
@@ -22,11 +22,29 @@ pub struct Balance {
     pub quarantined: Option<(Value, Value)>,
 }
 
-/// A balance in the measuring.
-pub(super) struct Balancing {
+/// A balance in the measuring, or why it cannot be evaluated: then its check has failed, and not the run.
+type Balancing = Result<Sums, QueryError>;
+
+pub(super) struct Sums {
     input: AggregateState,
     output: AggregateState,
     quarantined: Option<(AggregateState, AggregateState)>,
+}
+
+impl Sums {
+    fn finish(self) -> Result<Balance, QueryError> {
+        let quarantined = self.quarantined.map(|(all, own)| Ok::<_, QueryError>((all.finish()?, own.finish()?))).transpose()?;
+        Ok(Balance { input: self.input.finish()?, output: self.output.finish()?, quarantined })
+    }
+}
+
+/// Takes rows into each balance that has not failed before.
+fn measure(balances: &mut [Balancing], update: impl Fn(&mut Sums) -> Result<(), QueryError>) {
+    for balance in balances {
+        if let Err(e) = balance.as_mut().map_or(Ok(()), &update) {
+            *balance = Err(e);
+        }
+    }
 }
 
 /// Where an instance stands: what a failure there can be blamed on.
@@ -77,12 +95,9 @@ impl<'f> Feed<'f> {
                 waiting.extend(instance.push(*index, &batch).map_err(failed)?);
             }
         }
-        let balancing = job.balances.iter().filter(|_| measured).map(|(i, o)| Balancing {
-            input: i.start(),
-            output: o.start(),
-            quarantined: left_out.then(|| (i.start(), i.start())),
-        });
-        let balances = balancing.collect();
+        let sums =
+            |(i, o): &(Aggregate, Aggregate)| Sums { input: i.start(), output: o.start(), quarantined: left_out.then(|| (i.start(), i.start())) };
+        let balances = job.balances.iter().filter(|_| measured).map(|b| Ok(sums(b))).collect();
         let times_ms = (ms(began), 0.0);
         Ok(Feed {
             job,
@@ -100,24 +115,19 @@ impl<'f> Feed<'f> {
         })
     }
 
-    fn query(&self) -> impl Fn(QueryError) -> ExecuteError + use<> {
-        let partition = self.partition.name.clone();
-        move |source| ExecuteError::Query { partition: partition.clone(), source: Box::new(source) }
-    }
-
     /// Returns one output batch: the rows that wait, or what the next input batch gives, or what `finish` gives.
     pub(super) fn pull(&mut self) -> Result<Option<RecordBatch>, ExecuteError> {
-        let (query, partition) = (self.query(), self.partition);
+        let partition = self.partition;
         while self.waiting.is_empty() && !self.finished {
             let began = Instant::now();
             let next = self.input.next(self.layout).map_err(|e| e.place(&partition.name))?;
             self.times_ms.1 += ms(began);
             let began = Instant::now();
             if let Some(batch) = &next {
-                for b in &mut self.balances {
-                    b.input.update(batch).map_err(&query)?;
-                    b.quarantined.as_mut().map_or(Ok(()), |(all, _)| all.update(batch)).map_err(&query)?;
-                }
+                measure(&mut self.balances, |b| {
+                    b.input.update(batch)?;
+                    b.quarantined.as_mut().map_or(Ok(()), |(all, _)| all.update(batch))
+                });
             }
             self.check_ms += ms(began);
             let began = Instant::now();
@@ -144,9 +154,7 @@ impl<'f> Feed<'f> {
         }
         let Some(batch) = self.waiting.pop_front() else { return Ok(None) };
         let began = Instant::now();
-        for b in &mut self.balances {
-            b.output.update(&batch).map_err(&query)?;
-        }
+        measure(&mut self.balances, |b| b.output.update(&batch));
         self.check_ms += ms(began);
         Ok(Some(batch))
     }
@@ -157,27 +165,16 @@ impl<'f> Feed<'f> {
     }
 
     /// Measures records in quarantine, with the layout's columns.
-    pub(super) fn measure_left_out(&mut self, records: &RecordBatch) -> Result<(), ExecuteError> {
-        let query = self.query();
-        for (all, own) in self.balances.iter_mut().filter_map(|b| b.quarantined.as_mut()) {
-            all.update(records).and_then(|()| own.update(records)).map_err(&query)?;
-        }
-        Ok(())
+    pub(super) fn measure_left_out(&mut self, records: &RecordBatch) {
+        measure(&mut self.balances, |b| b.quarantined.as_mut().map_or(Ok(()), |(all, own)| all.update(records).and_then(|()| own.update(records))));
     }
 
     /// Returns what the balances came to.
-    pub(super) fn balances(&mut self) -> Result<Vec<Balance>, ExecuteError> {
-        let query = self.query();
-        let finish = |b: Balancing| {
-            let quarantined = b.quarantined.map(|(all, own)| Ok::<_, QueryError>((all.finish()?, own.finish()?))).transpose()?;
-            Ok(Balance { input: b.input.finish()?, output: b.output.finish()?, quarantined })
-        };
+    pub(super) fn balances(&mut self) -> Vec<Result<Balance, QueryError>> {
         // Collected in place they would keep the memory of what measured them.
         let mut balances = Vec::with_capacity(self.balances.len());
-        for b in std::mem::take(&mut self.balances) {
-            balances.push(finish(b).map_err(&query)?);
-        }
-        Ok(balances)
+        balances.extend(std::mem::take(&mut self.balances).into_iter().map(|b| b.and_then(Sums::finish)));
+        balances
     }
 
     /// Returns the last lines that the transform logged.

@@ -220,7 +220,7 @@ pub(super) fn locate(
     layout: &Layout,
     partition: &PlannedPartition,
     left_out: &LeftOut,
-    measure: &mut dyn FnMut(&RecordBatch) -> Result<(), ExecuteError>,
+    measure: &mut dyn FnMut(&RecordBatch),
 ) -> Result<Vec<Quarantined>, ExecuteError> {
     let mut columns = layout.columns.clone();
     let own = [(envelope::RECORD_ID, DataType::String), (envelope::FILE, DataType::String), (envelope::OFFSET, DataType::Int64)];
@@ -256,7 +256,7 @@ pub(super) fn locate(
             if keep.contains(&true) {
                 let arrow = |source| ExecuteError::Arrow { partition: partition.name.clone(), source };
                 let records = batch.filter(&BooleanArray::from(keep)).map_err(arrow)?;
-                measure(&records.columns.project(&(0..layout.columns.len()).collect::<Vec<_>>()).map_err(arrow)?)?;
+                measure(&records.columns.project(&(0..layout.columns.len()).collect::<Vec<_>>()).map_err(arrow)?);
             }
         }
     }
@@ -266,7 +266,7 @@ pub(super) fn locate(
 
 /// Returns the error of a partition with more records in quarantine than it may have.
 pub(super) fn too_many(job: &Job, layout: &Layout, partition: &PlannedPartition, left_out: &LeftOut, of: u64) -> ExecuteError {
-    let found = match locate(job, layout, partition, left_out, &mut |_| Ok(())) {
+    let found = match locate(job, layout, partition, left_out, &mut |_| ()) {
         Ok(found) => found,
         Err(e) => return e,
     };
