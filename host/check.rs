@@ -7,10 +7,10 @@ mod rows;
 use crate::{
     catalog::{Catalog, CatalogError, LiveFile, PublishedRow, Table},
     config::{Check, CheckKind, MaxRejects, Severity},
-    datafile::Written,
+    datafile::{Reader, Written},
     decode::canonical,
     execute::{Balance, Computed},
-    id::SnapshotId,
+    id::{RunId, SnapshotId},
     manifest::{CheckRecord, PartitionRecord, Validation},
     query::{self, Difference, FileTable, QueryError, Session, quoted},
     schema::{DataType, Field, PARTITION},
@@ -28,6 +28,16 @@ pub enum CheckError {
     /// The comparison with what is published failed.
     #[error("the comparison with what is published failed")]
     Compare(#[source] QueryError),
+    /// A file that is compared with is not what it was.
+    #[error("{path} is gone or damaged, and partition {partition} is published in it: there is nothing to compare with")]
+    Lost {
+        /// The partition.
+        partition: String,
+        /// The run that published it.
+        run: Option<RunId>,
+        /// The file, relative to the warehouse.
+        path: String,
+    },
 }
 
 /// What the checks are about.
@@ -185,7 +195,7 @@ fn compare(subject: &Subject, computed: &mut [Computed], live: &Live) -> Result<
             Some(subject.memory_bytes),
             Some(&subject.store.path(subject.staging)),
         )
-        .map_err(CheckError::Compare)?;
+        .map_err(|e| lost(subject, group.iter().map(|i| &computed[*i].record), live).unwrap_or(CheckError::Compare(e)))?;
         let differences: HashMap<String, Difference> = differences.into_iter().collect();
         for i in group {
             let p = &mut computed[*i].record;
@@ -201,6 +211,18 @@ fn compared_fields(subject: &Subject) -> Vec<Field> {
     let lost = subject.published.map(Table::fields).unwrap_or_default();
     let lost = lost.into_iter().filter(|f| !subject.fields.iter().any(|given| given.name == f.name));
     subject.fields.iter().cloned().chain(lost).collect()
+}
+
+/// Returns the first published file of these partitions that cannot be read to its end.
+fn lost<'c>(subject: &Subject, mut partitions: impl Iterator<Item = &'c PartitionRecord>, live: &Live) -> Option<CheckError> {
+    let sound = |f: &&LiveFile| {
+        let rows = Reader::open(subject.store, &f.path).and_then(|r| r.scan(subject.fields, &[], query::BATCH_ROWS));
+        rows.is_ok_and(|mut rows| rows.all(|batch| batch.is_ok()))
+    };
+    partitions.find_map(|p| {
+        let file = live.files.get(&p.partition)?.iter().find(|f| !sound(f))?;
+        Some(CheckError::Lost { partition: p.partition.clone(), run: p.prior_run, path: file.path.clone() })
+    })
 }
 
 /// Compares those of some partitions whose rows stand in order on both sides, and returns the others.

@@ -378,6 +378,9 @@ impl Error {
                 e.hint().map(str::to_owned).or_else(|| self.folder_hint())
             }
             Error::Execute(ExecuteError::Query { source, .. }) => source.hint().map(str::to_owned).or_else(|| self.folder_hint()),
+            Error::Check(CheckError::Lost { partition, run: Some(run), .. }) => Some(format!(
+                "`restitch rollback {run} --partition {partition}` takes it out of what is published, and a backfill of the partition computes it anew"
+            )),
             Error::NoInput { source_name } => Some(format!("land files first: `restitch ingest {source_name} FILE…`")),
             Error::Together { problems } => {
                 let hints: Vec<String> = problems.iter().filter_map(|(run, e)| Some(format!("{run}: {}", e.hint()?))).collect();
