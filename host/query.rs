@@ -11,7 +11,7 @@ mod sort;
 mod table;
 mod value;
 
-pub use compare::{ColumnChange, Difference, RowDifference, column_changes, compare, differing_rows, first_difference};
+pub use compare::{ColumnChange, Difference, RowDifference, column_changes, compare, differing_rows, first_difference, is_doubled};
 pub use error::{QueryError, SortError};
 pub use expression::{Aggregate, AggregateState, Filter};
 pub use format::{rows_json, table_text};

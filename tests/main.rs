@@ -3,6 +3,7 @@
 mod approvals;
 mod beginnings;
 mod cases;
+mod checks;
 mod command;
 mod contract;
 mod crash;

@@ -393,7 +393,7 @@ impl Workshop {
         dataset: &str,
         (before, now): (String, String),
         sides: Sides,
-        notes: Vec<String>,
+        mut notes: Vec<String>,
         rows: usize,
         owner: &str,
     ) -> Result<Diff, Error> {
@@ -415,6 +415,11 @@ impl Workshop {
         let found: HashMap<String, Difference> = found.into_iter().collect();
         partitions.iter_mut().for_each(|p| p.difference = found.get(&p.partition).copied().unwrap_or_default());
         partitions.sort_by(|a, b| a.partition.cmp(&b.partition));
+        // Which row became which, only a key that is unique says. How many did is what the run has counted.
+        if !key.is_empty() && query::is_doubled(&output, &prior, PARTITION, &key, memory, Some(&spill))? {
+            notes.push(format!("rows share the key ({}), so those that differ are shown whole: none as changed", key.join(", ")));
+            columns.splice(0..0, key.drain(..));
+        }
         let changes = query::column_changes(output.clone(), prior.clone(), PARTITION, &key, &columns, memory, Some(&spill))?;
         let rows = query::differing_rows(output, prior, PARTITION, &key, &columns, memory, Some(&spill), rows)?;
         Ok(Diff { dataset: dataset.into(), before, now, key, partitions, columns: changes, rows, notes })

@@ -32,8 +32,9 @@ pub struct Difference {
 /// Returns how `output` differs from `prior`, partition by partition in their order.
 ///
 /// Rows are one and the same if they are equal in `partition_column` and `key`; such a row is changed if
-/// it differs in one of `columns`. Nulls are equal to each other. A key has to be unique in its
-/// partition: rows that share one are counted once for each pair. Without a key, rows are compared as
+/// it differs in one of `columns`. Nulls are equal to each other. Of rows that share a key, those that are equal
+/// are one and the same, of the others as many are changed as there are on both sides, and the rest is added or removed:
+/// each row of either side counts once. Without a key, rows are compared as
 /// a whole and as often as they occur, and none is changed. A column that a table lacks is null in it.
 ///
 /// # Errors
@@ -57,7 +58,36 @@ pub fn compare(
         [count("p is null"), count("o is null"), count(&format!("{both} and ({any})")), count(&format!("{both} and not ({any})"))].join(", ")
     };
     let sql = format!("select {}, {counts} from pairs group by 1 order by 1", sides.partition_sql());
-    let rows = sides.run(&sql, memory_bytes, spill_dir)?;
+    let found = differences(sides.run(&sql, memory_bytes, spill_dir)?)?;
+    // The join pairs each row of a key with each of the other side: where it has more rows than the tables, keys are doubled.
+    let joined = found.iter().fold((0, 0), |n, (_, d)| (n.0 + d.added + d.changed + d.unchanged, n.1 + d.removed + d.changed + d.unchanged));
+    if key.is_empty() || joined == sides.rows(memory_bytes, spill_dir)? { Ok(found) } else { sides.compare_doubled(memory_bytes, spill_dir) }
+}
+
+/// Returns whether rows of a partition share a key, in one of the two tables.
+///
+/// # Errors
+/// As for [`compare`].
+pub fn is_doubled(
+    output: &FileTable,
+    prior: &FileTable,
+    partition_column: &str,
+    key: &[String],
+    memory_bytes: Option<usize>,
+    spill_dir: Option<&Path>,
+) -> Result<bool, QueryError> {
+    let sides = Sides { output: output.clone(), prior: prior.clone(), partition: partition_column, key: &[], columns: &[] };
+    let list = [partition_column].into_iter().chain(key.iter().map(String::as_str)).map(quoted).collect::<Vec<_>>().join(", ");
+    for name in ["output", "prior"] {
+        if !sides.run(&format!("select 1 from {name} group by {list} having count(*) > 1 limit 1"), memory_bytes, spill_dir)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Reads partitions with their counts.
+fn differences(rows: Rows) -> Result<Vec<(String, Difference)>, QueryError> {
     rows.batches.iter().try_fold(Vec::new(), |mut all, batch| {
         let partitions = cast(batch.column(0), &ArrowType::Utf8)?;
         let counts = (1..5).map(|i| cast(batch.column(i), &ArrowType::Int64)).collect::<Result<Vec<_>, _>>()?;
@@ -226,6 +256,25 @@ impl Sides<'_> {
         }
     }
 
+    /// Returns how many rows the two tables have.
+    fn rows(&self, memory_bytes: Option<usize>, spill_dir: Option<&Path>) -> Result<(u64, u64), QueryError> {
+        let count = |name: &str| {
+            let rows = self.run(&format!("select count(*) as n from {name}"), memory_bytes, spill_dir)?;
+            Ok::<_, QueryError>(rows.scalar_i64("n").unwrap_or(0) as u64)
+        };
+        Ok((count("output")?, count("prior")?))
+    }
+
+    /// What [`compare`] says where rows share a key: equal rows are found first, and the others of a key are counted.
+    fn compare_doubled(&self, memory_bytes: Option<usize>, spill_dir: Option<&Path>) -> Result<Vec<(String, Difference)>, QueryError> {
+        let columns: Vec<String> = self.key.iter().chain(self.columns).cloned().collect();
+        let whole = Sides { key: &[], columns: &columns, output: self.output.clone(), prior: self.prior.clone(), ..*self };
+        let key = ["k0".to_owned()].into_iter().chain((0..self.key.len()).map(|i| format!("c{i}"))).collect::<Vec<_>>().join(", ");
+        let keys = format!("select k0, sum(o) as o, sum(p) as p, sum(least(o, p)) as equal from pairs group by {key}");
+        let counts = "sum(greatest(o - p, 0)), sum(greatest(p - o, 0)), sum(least(o, p) - equal), sum(equal)";
+        differences(whole.run(&format!("select k0, {counts} from ({keys}) as of_keys group by 1 order by 1"), memory_bytes, spill_dir)?)
+    }
+
     fn join(&self, session: &Session) -> Result<DataFrame, QueryError> {
         let output = session.frame(&self.side_sql(&self.output, "k", "o"))?.into_unoptimized_plan();
         let prior = session.frame(&self.side_sql(&self.prior, "q", "p"))?.into_unoptimized_plan();
@@ -386,6 +435,61 @@ b            1  removed  1.0
 c            1  added
 ";
         assert_eq!(format::table_text(&rows, 10), expected);
+    }
+
+    #[test]
+    fn rows_that_share_a_key_count_once_each() {
+        let dir = tempfile::tempdir().unwrap();
+        let row = |id: i64, value: f64| ("a", Some(id), Some(value));
+        let six: Vec<Row> = (0..6).map(|n| row(1, n.into())).collect();
+        let (key, columns) = (["Id".to_owned()], ["value".to_owned()]);
+        for (n, (output, prior, expected)) in [
+            (vec![row(1, 9.0)], six.clone(), difference(0, 5, 1, 0)),
+            (vec![row(1, 3.0)], six.clone(), difference(0, 5, 0, 1)),
+            (six.clone(), vec![row(1, 9.0)], difference(5, 0, 1, 0)),
+            (six.clone(), six.clone(), difference(0, 0, 0, 6)),
+            (vec![row(1, 0.0), row(1, 0.0), row(2, 0.0)], vec![row(1, 0.0), row(1, 7.0), row(3, 0.0)], difference(1, 1, 1, 1)),
+            (vec![row(2, 0.0)], vec![row(1, 0.0), row(1, 0.0)], difference(1, 2, 0, 0)),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (output, prior) = (table(dir.path(), &format!("o{n}"), &output), table(dir.path(), &format!("p{n}"), &prior));
+            let found = compare(output.clone(), prior.clone(), "_partition", &key, &columns, None, None).unwrap();
+            assert_eq!(found, [("a".to_owned(), expected)], "{n}");
+            assert!(is_doubled(&output, &prior, "_partition", &key, None, None).unwrap());
+        }
+        let (output, prior) = both(dir.path());
+        assert!(!is_doubled(&output, &prior, "_partition", &key, None, None).unwrap());
+    }
+
+    #[test]
+    fn a_key_may_be_called_as_a_change_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let (output, prior) = both(dir.path());
+        let renamed = |mut t: FileTable| {
+            let column = |rows: i64| -> Vec<(&str, ArrayRef)> {
+                vec![
+                    ("_partition", Arc::new(StringArray::from(vec!["a"]))),
+                    ("change", Arc::new(StringArray::from(vec!["x"]))),
+                    ("value", Arc::new(Int64Array::from(vec![rows]))),
+                ]
+            };
+            t.fields = vec![
+                Field::new("_partition", DataType::String, false),
+                Field::new("change", DataType::String, true),
+                Field::new("value", DataType::Int64, true),
+            ];
+            t.files = vec![write(dir.path(), &format!("{}-renamed.parquet", t.name), &batch(column(t.name.len() as i64)))];
+            t
+        };
+        let (key, columns) = (["change".to_owned()], ["value".to_owned()]);
+        let (output, prior) = (renamed(output), renamed(prior));
+        let rows = differing_rows(output.clone(), prior.clone(), "_partition", &key, &columns, None, None, 10).unwrap();
+        let all = format::rows_json(&rows).to_string();
+        assert_eq!(all, r#"[{"_change":"changed","_partition":"a","change":"x","value.new":"3","value.old":"6"}]"#);
+        let first = first_difference(output, prior, "_partition", &key, &columns, None, None).unwrap().unwrap();
+        assert_eq!(first.to_string(), "partition a, row change = x: column value was 6 and is 3");
     }
 
     #[test]
