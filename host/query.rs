@@ -39,6 +39,7 @@ use datafusion::{
     prelude::{SQLOptions, SessionConfig, SessionContext},
 };
 use std::{
+    collections::HashSet,
     path::{Path, PathBuf},
     sync::Arc,
     thread,
@@ -180,6 +181,18 @@ impl Rows {
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.rows() == 0
+    }
+
+    /// Refuses two columns of one name, for which an object has one place.
+    ///
+    /// # Errors
+    /// There are such columns.
+    pub fn refuse_doubled(&self) -> Result<(), QueryError> {
+        let mut names = HashSet::new();
+        match self.schema.fields().iter().find(|f| !names.insert(f.name())) {
+            Some(doubled) => Err(QueryError::doubled(doubled.name())),
+            None => Ok(()),
+        }
     }
 
     /// Returns the column `name` of the first row as an integer; `None` for no row, no such column, null or a value that is none.

@@ -220,6 +220,9 @@ fn dataset_json(d: &DatasetStatus) -> Value {
 /// Carries out `query`.
 pub(super) fn query(args: QueryArgs, cx: &Context) -> Result<Answer, Failure> {
     let rows = cx.open()?.query_granted(&args.sql, args.at.map(SnapshotId), args.grant_payload.as_deref())?;
+    if cx.global.json {
+        rows.refuse_doubled().map_err(crate::pipeline::Error::from)?;
+    }
     let columns: Vec<&str> = rows.schema.fields().iter().map(|f| f.name().as_str()).collect();
     let object = json!({ "columns": columns, "rows": rows_json(&rows) });
     Ok(Answer::new(rows_text(&rows), object))

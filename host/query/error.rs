@@ -76,6 +76,11 @@ impl QueryError {
         QueryError::Sql { message: message.into(), hint: None }
     }
 
+    /// Returns the error of two columns that have one name.
+    pub(super) fn doubled(name: &str) -> QueryError {
+        QueryError::Sql { message: format!("two columns are called {name:?}"), hint: Some("give one of them another name with AS".into()) }
+    }
+
     /// Returns the error of a column that is not there.
     pub(super) fn unknown_column(name: &str, known: &[&str]) -> QueryError {
         unknown("column", name, known)
@@ -163,9 +168,7 @@ fn schema(error: SchemaError) -> QueryError {
             message: format!("column {:?} is in more than one table", field.name),
             hint: Some("put the table's name before it".into()),
         },
-        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => {
-            QueryError::Sql { message: format!("two columns are called {name:?}"), hint: Some("give one of them another name with AS".into()) }
-        }
+        SchemaError::DuplicateQualifiedField { name, .. } | SchemaError::DuplicateUnqualifiedField { name } => QueryError::doubled(&name),
     }
 }
 
