@@ -9,6 +9,7 @@ mod format;
 mod overflow;
 mod sort;
 mod table;
+mod unsound;
 mod value;
 
 pub use compare::{ColumnChange, Difference, RowDifference, column_changes, compare, differing_rows, first_difference, is_doubled};
@@ -85,6 +86,7 @@ impl Session {
         let workers = config.target_partitions();
         let context = SessionContext::new_with_config_rt(config, environment(memory_bytes, spill_dir)?);
         overflow::refuse(&context);
+        unsound::mend(&context);
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("restitch-query")
@@ -148,6 +150,7 @@ impl Session {
         let mut state = self.context.state();
         let plan = self.block(state.create_logical_plan(sql))?;
         refuse_changes(&plan)?;
+        unsound::refuse(&plan)?;
         if let Some(now) = self.now.and_then(|now| DateTime::from_timestamp_micros(now.0)) {
             state.execution_props_mut().query_execution_start_time = Some(now);
         }

@@ -2,7 +2,11 @@
 //! Never takes what could answer differently another time: clocks, randomness, subqueries, order of arrival.
 //! Source filters and balance checks are made of them.
 
-use super::{QueryError, Value, config, table::nullable_schema};
+use super::{
+    QueryError, Value, config,
+    table::nullable_schema,
+    unsound::{both_zeros, unlike},
+};
 use crate::schema::Field;
 use arrow::{
     array::{Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, RecordBatch, RecordBatchOptions},
@@ -273,6 +277,9 @@ fn logical(state: &SessionState, sql: &str, fields: &[Field]) -> Result<Expr, Qu
         Ok(if reason.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     });
     walk.map_err(told)?;
+    if let Some(error) = unlike(&expr) {
+        return Err(error);
+    }
     match reason {
         Some(what) => Err(refused(format!("{what} cannot be used here"), "a replay has to come to the same answer, from the row alone")),
         None => Ok(expr),
@@ -340,8 +347,9 @@ fn plan(state: &SessionState, sql: &str, expr: Expr, inputs: &Inputs) -> Result<
 fn widen(expr: Expr, input: &DFSchema, simplifier: &ExprSimplifier) -> PlanResult<Transformed<Expr>> {
     use datafusion::logical_expr::{ExprSchemable, cast};
     let Expr::AggregateFunction(AggregateFunction { func, mut params }) = expr else { return Ok(Transformed::no(expr)) };
-    params.args = params.args.into_iter().map(|a| simplifier.simplify(a)).collect::<PlanResult<_>>()?;
-    params.filter = params.filter.map(|f| simplifier.simplify(*f).map(Box::new)).transpose()?;
+    let simple = |e: Expr| Ok::<_, DataFusionError>(both_zeros(simplifier.simplify(e)?)?.data);
+    params.args = params.args.into_iter().map(simple).collect::<PlanResult<_>>()?;
+    params.filter = params.filter.map(|f| simple(*f).map(Box::new)).transpose()?;
     if func.name() == "sum"
         && let [argument] = &params.args[..]
     {
@@ -387,7 +395,8 @@ fn simplifier(state: &SessionState, schema: &DFSchema) -> ExprSimplifier {
 }
 
 fn physical(state: &SessionState, expr: &Expr, schema: &DFSchema) -> PlanResult<Arc<dyn PhysicalExpr>> {
-    checked(create_physical_expr(expr, schema, state.execution_props(), &PhysicalPlanningContext::default())?)
+    let expr = both_zeros(expr.clone())?.data;
+    checked(create_physical_expr(&expr, schema, state.execution_props(), &PhysicalPlanningContext::default())?)
 }
 
 /// Makes integer arithmetic fail where it would wrap around, and AND and OR look at their right side
