@@ -2,7 +2,9 @@
 //! Never writes a table and never lists a folder: what it reads is what it was told to read.
 //! Checks, filters, comparisons and `restitch query` go through here; nothing else names DataFusion.
 
+mod chain;
 mod compare;
+mod depth;
 mod error;
 mod expression;
 mod format;
@@ -90,6 +92,7 @@ impl Session {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(workers)
             .thread_name("restitch-query")
+            .thread_stack_size(depth::STACK_BYTES)
             .build()
             .map_err(|source| QueryError::Io { action: "start the query threads", source })?;
         Ok(Session { context, runtime, now: None })
@@ -141,9 +144,15 @@ impl Session {
     /// taken; whatever would change data, tables or settings is refused.
     ///
     /// # Errors
-    /// The text is not one query, names what does not exist, or fails on the data.
+    /// The text is not one query, is nested too deeply, names what does not exist, or fails on the data.
     pub fn sql(&self, sql: &str) -> Result<Rows, QueryError> {
-        self.collect(self.frame(sql)?)
+        depth::refuse_deep(sql)?;
+        self.own(sql)
+    }
+
+    /// Runs a query that was made here, not typed: it may name as many columns as a table has.
+    fn own(&self, sql: &str) -> Result<Rows, QueryError> {
+        depth::deep(|| self.collect(self.frame(sql)?))
     }
 
     fn frame(&self, sql: &str) -> Result<DataFrame, QueryError> {

@@ -69,6 +69,52 @@ fn every_verb_answers_with_one_object_and_the_exit_codes_hold() {
 }
 
 #[test]
+fn an_object_has_a_place_for_each_column_or_the_query_is_refused() {
+    let lab = Lab::new(ORDERS);
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    lab.run();
+    let query = |json: &[&str], columns: &str| {
+        let sql = format!("select {columns} from daily a join daily b on a.customer_id = b.customer_id");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_restitch"));
+        let out = command.arg("-C").arg(lab.folder.path()).args(json).args(["query", &sql]).output().unwrap();
+        (out.status.code().unwrap(), String::from_utf8(out.stdout).unwrap())
+    };
+    let (code, text) = query(&["--json"], "a.total, b.total");
+    let object: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!((code, object.pointer("/error/message")), (2, Some(&Value::from("two columns are called \"total\""))), "{object:#}");
+    assert_eq!(object.pointer("/error/hint"), Some(&Value::from("give one of them another name with AS")));
+    assert_eq!(query(&["--json"], "a.total, b.total as other").0, 0);
+    let (code, text) = query(&[], "a.total, b.total");
+    assert_eq!((code, text.lines().next()), (0, Some("total  total")), "a table has a place for both");
+}
+
+#[test]
+fn sql_of_any_length_is_answered_or_refused() {
+    let long = |terms: usize| (0..terms).map(|n| format!("orders = {n}")).collect::<Vec<_>>().join(" or ");
+    let sql = "{ kind = \"sql\", sql = \"select * from output where orders < 1\" },";
+    let lab = Lab::new(&ORDERS.replace(sql, &format!("{{ kind = \"sql\", name = \"long\", sql = \"select * from output where {}\" }},", long(3000))));
+    lab.land("a.jsonl", order("e1", "2026-05-01T09:00:00Z", "A", "25"));
+    let run = |words: &[&str]| {
+        let out =
+            Command::new(env!("CARGO_BIN_EXE_restitch")).arg("-C").arg(lab.folder.path()).args(["--now", lab.now]).args(words).output().unwrap();
+        (out.status.code().unwrap(), format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr)))
+    };
+    let (code, text) = run(&["run", "daily"]);
+    assert!(code == 3 && text.contains("long") && text.contains("not evaluated: the expression is nested too deeply"), "{code}: {text}");
+    let filter = |terms| long(terms).replace("orders", "amount") + " or amount > 5 and customer_id = 'A'";
+    let backfill = ["backfill", "daily", "--start", "2026-05-01"];
+    let (code, text) = run(&[backfill.as_slice(), &["--validate", "warn", "--filter", &filter(600)]].concat());
+    assert_eq!(code, 0, "{text}");
+    let (code, text) = run(&["query", &format!("select count(*) as n from daily where {}", long(600))]);
+    assert!(code == 0 && text.ends_with("1\n"), "{code}: {text}");
+    let query = format!("select count(*) from daily where {}", long(3000));
+    for words in [vec!["query", &query], [backfill.as_slice(), &["--filter", &filter(3000)]].concat()] {
+        let (code, text) = run(&words);
+        assert!(code == 2 && text.starts_with("Error: the expression is nested too deeply\nHint: "), "{code}: {text}");
+    }
+}
+
+#[test]
 fn a_broken_project_says_where_and_how_to_go_on() {
     let lab = Lab::new(ORDERS);
     std::fs::write(lab.path("restitch.toml"), ORDERS.replace("repair_window", "repair_windw")).unwrap();

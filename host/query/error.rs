@@ -98,10 +98,10 @@ impl QueryError {
                 Ok(inner) => QueryError::of(inner, tables),
                 Err(shared) => QueryError::Execution { message: tidy(&shared.to_string()) },
             },
-            DataFusionError::SQL(error, _) => QueryError::sql(match *error {
-                ParserError::ParserError(text) | ParserError::TokenizerError(text) => tidy(&text),
-                ParserError::RecursionLimitExceeded => "the expression is nested too deeply".into(),
-            }),
+            DataFusionError::SQL(error, _) => match *error {
+                ParserError::ParserError(text) | ParserError::TokenizerError(text) => QueryError::sql(tidy(&text)),
+                ParserError::RecursionLimitExceeded => QueryError::sql("the expression is nested too deeply"),
+            },
             DataFusionError::SchemaError(error, _) => schema(*error),
             DataFusionError::Plan(text) | DataFusionError::NotImplemented(text) | DataFusionError::Configuration(text) => plan(&text, tables),
             DataFusionError::ResourcesExhausted(text) => QueryError::Memory { message: tidy(text.lines().next().unwrap_or_default()) },
@@ -109,9 +109,10 @@ impl QueryError {
             DataFusionError::ObjectStore(error) => unreadable(*error),
             DataFusionError::ArrowError(error, _) => arrow(*error, tables),
             DataFusionError::ParquetError(error) => parquet(*error),
-            DataFusionError::External(error) => match error.downcast::<DataFusionError>() {
+            DataFusionError::External(error) => match error.downcast::<DataFusionError>().map_err(|e| e.downcast::<QueryError>()) {
                 Ok(inner) => QueryError::of(*inner, tables),
-                Err(other) => QueryError::Execution { message: tidy(&other.to_string()) },
+                Err(Ok(own)) => *own,
+                Err(Err(other)) => QueryError::Execution { message: tidy(&other.to_string()) },
             },
             DataFusionError::Execution(text) => QueryError::Execution { message: tidy(&text) },
             DataFusionError::Internal(text) => {

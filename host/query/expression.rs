@@ -3,7 +3,10 @@
 //! Source filters and balance checks are made of them.
 
 use super::{
-    QueryError, Value, config,
+    QueryError, Value,
+    chain::Chain,
+    config,
+    depth::{deep, refuse_deep, too_deep},
     table::nullable_schema,
     unsound::{both_zeros, unlike},
 };
@@ -29,7 +32,7 @@ use datafusion::{
         PhysicalExpr,
         aggregate::{AggregateFunctionExpr, LoweredAggregateBuilder},
         create_physical_expr,
-        expressions::{BinaryExpr, CaseExpr, CastExpr, lit},
+        expressions::{BinaryExpr, CastExpr},
     },
     prelude::SessionContext,
     scalar::ScalarValue,
@@ -83,6 +86,11 @@ impl Filter {
     /// # Errors
     /// It is no condition over these columns, or not one that always answers alike.
     pub fn parse(sql: &str, fields: &[Field]) -> Result<Filter, QueryError> {
+        refuse_deep(sql)?;
+        deep(|| Filter::planned(sql, fields))
+    }
+
+    fn planned(sql: &str, fields: &[Field]) -> Result<Filter, QueryError> {
         let state = state();
         let expr = logical(&state, sql, fields)?;
         if let Some(aggregate) = find_aggregate_exprs([&expr]).first() {
@@ -122,6 +130,11 @@ impl Aggregate {
     /// # Errors
     /// It is no aggregate over these columns, or not one that always answers alike.
     pub fn parse(sql: &str, fields: &[Field]) -> Result<Aggregate, QueryError> {
+        refuse_deep(sql)?;
+        deep(|| Aggregate::planned(sql, fields))
+    }
+
+    fn planned(sql: &str, fields: &[Field]) -> Result<Aggregate, QueryError> {
         let state = state();
         let expr = logical(&state, sql, fields)?;
         let inputs = Inputs::of(&expr, fields);
@@ -404,19 +417,22 @@ fn physical(state: &SessionState, expr: &Expr, schema: &DFSchema) -> PlanResult<
 /// depend on what other rows are in the batch, on which DataFusion decides.
 fn checked(expr: Arc<dyn PhysicalExpr>) -> PlanResult<Arc<dyn PhysicalExpr>> {
     let strict = expr.transform_up(|e| match e.downcast_ref::<BinaryExpr>() {
-        Some(b) if matches!(b.op(), Operator::And | Operator::Or) => {
-            let decided = lit(*b.op() == Operator::Or);
-            let left_decides = BinaryExpr::new(Arc::clone(b.left()), Operator::IsNotDistinctFrom, Arc::clone(&decided));
-            let when = vec![(Arc::new(left_decides) as Arc<dyn PhysicalExpr>, decided)];
-            Ok(Transformed::yes(Arc::new(CaseExpr::try_new(None, when, Some(e))?) as Arc<dyn PhysicalExpr>))
-        }
+        Some(b) if matches!(b.op(), Operator::And | Operator::Or) => Ok(Transformed::yes(Chain::of(*b.op(), b.left(), b.right()))),
         Some(b) if matches!(b.op(), Operator::Plus | Operator::Minus | Operator::Multiply) => {
             let strict = BinaryExpr::new(Arc::clone(b.left()), *b.op(), Arc::clone(b.right())).with_fail_on_overflow(true);
             Ok(Transformed::yes(Arc::new(strict) as Arc<dyn PhysicalExpr>))
         }
         _ => Ok(Transformed::no(e)),
     });
-    Ok(strict?.data)
+    let strict = strict?.data;
+    if depth(&strict) > DEPTH_MAX { Err(DataFusionError::External(Box::new(too_deep()))) } else { Ok(strict) }
+}
+
+/// Levels of an expression that is evaluated: whoever does it has an ordinary stack.
+const DEPTH_MAX: usize = 200;
+
+fn depth(expr: &Arc<dyn PhysicalExpr>) -> usize {
+    1 + expr.children().into_iter().map(depth).max().unwrap_or(0)
 }
 
 fn evaluate(expr: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> Result<ArrayRef, QueryError> {
