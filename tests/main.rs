@@ -35,6 +35,7 @@ mod retention;
 mod rivals;
 mod rollbacks;
 mod saved_plans;
+mod staged_keep;
 mod strange_tables;
 mod support;
 mod tidy;
