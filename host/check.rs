@@ -215,8 +215,9 @@ fn compared_fields(subject: &Subject) -> Vec<Field> {
 
 /// Returns the first published file of these partitions that cannot be read to its end.
 fn lost<'c>(subject: &Subject, mut partitions: impl Iterator<Item = &'c PartitionRecord>, live: &Live) -> Option<CheckError> {
+    let fields = compared_fields(subject);
     let sound = |f: &&LiveFile| {
-        let rows = Reader::open(subject.store, &f.path).and_then(|r| r.scan(subject.fields, &[], query::BATCH_ROWS));
+        let rows = Reader::open(subject.store, &f.path).and_then(|r| r.scan(&fields, &[], query::BATCH_ROWS));
         rows.is_ok_and(|mut rows| rows.all(|batch| batch.is_ok()))
     };
     partitions.find_map(|p| {
