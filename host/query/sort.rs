@@ -90,13 +90,14 @@ fn sort<E>(input: Input<E>, mut sorter: Sorter) -> Result<Giving, SortError<E>> 
 struct Sorter {
     schema: SchemaRef,
     keys: Keys,
-    widths: Widths,
+    /// What all keys begin with.
+    common: Option<Vec<u8>>,
     memory: usize,
     dir: PathBuf,
     /// Batches too small to stand alone, with their rows and bytes.
     small: (Vec<RecordBatch>, usize, usize),
-    /// Batches with the keys of their rows, and the bytes of both.
-    held: (Vec<(RecordBatch, Rows)>, usize),
+    /// Batches, and the bytes of all that is held for them.
+    held: (Vec<Keyed>, usize),
     file: Option<Part>,
     runs: Vec<Run>,
 }
@@ -120,27 +121,49 @@ impl Keys {
     }
 }
 
-/// How many bytes rows take: the same for all of them, and what texts add.
-#[derive(Clone)]
-struct Widths {
-    fixed: usize,
-    sized: Vec<usize>,
+/// How many bytes each row of a batch takes: one number where none takes much more than the others.
+enum Widths {
+    Even(usize),
+    Each(Vec<u32>),
 }
 
 impl Widths {
-    fn new(schema: &SchemaRef) -> Widths {
-        let fixed = schema.fields().iter().map(|f| f.data_type().primitive_width().unwrap_or(size_of::<i32>())).sum();
-        let is_sized = |i: &usize| matches!(schema.field(*i).data_type(), ArrowType::Utf8 | ArrowType::Binary);
-        Widths { fixed, sized: (0..schema.fields().len()).filter(is_sized).collect() }
+    fn of(batch: &RecordBatch) -> Widths {
+        let each = row_bytes(batch);
+        let all: usize = each.iter().map(|width| *width as usize).sum();
+        match each.iter().max().map_or(0, |most| *most as usize) {
+            most if most <= 2 * (all / each.len().max(1)) + 64 => Widths::Even(most),
+            _ => Widths::Each(each),
+        }
     }
 
-    fn of(&self, batch: &RecordBatch, row: usize) -> usize {
-        let length = |i: &usize| match batch.column(*i).as_string_opt::<i32>() {
-            Some(texts) => texts.value_length(row),
-            None => batch.column(*i).as_binary::<i32>().value_length(row),
-        };
-        self.fixed + self.sized.iter().map(|i| length(i) as usize).sum::<usize>()
+    fn get(&self, row: usize) -> usize {
+        match self {
+            Widths::Even(width) => *width,
+            Widths::Each(widths) => widths[row] as usize,
+        }
     }
+}
+
+fn row_bytes(batch: &RecordBatch) -> Vec<u32> {
+    let fixed: usize = batch.columns().iter().map(|c| c.data_type().primitive_width().unwrap_or(size_of::<i32>())).sum();
+    let mut each = vec![fixed as u32; batch.num_rows()];
+    for column in batch.columns() {
+        let offsets = match column.data_type() {
+            ArrowType::Utf8 => column.as_string::<i32>().value_offsets(),
+            ArrowType::Binary => column.as_binary::<i32>().value_offsets(),
+            _ => continue,
+        };
+        each.iter_mut().zip(offsets.windows(2)).for_each(|(width, pair)| *width = width.saturating_add((pair[1] - pair[0]) as u32));
+    }
+    each
+}
+
+/// A batch with the keys of its rows, and how wide these are.
+struct Keyed {
+    batch: RecordBatch,
+    keys: Rows,
+    widths: Widths,
 }
 
 impl Sorter {
@@ -150,8 +173,8 @@ impl Sorter {
         let columns = by.iter().map(place).collect::<Result<Vec<_>, _>>()?;
         let fields = columns.iter().map(|i| SortField::new(schema.field(*i).data_type().clone())).collect();
         let keys = Keys { columns, converter: Arc::new(RowConverter::new(fields)?) };
-        let (widths, dir) = (Widths::new(&schema), dir.to_owned());
-        Ok(Sorter { schema, keys, widths, memory, dir, small: Default::default(), held: Default::default(), file: None, runs: Vec::new() })
+        let dir = dir.to_owned();
+        Ok(Sorter { schema, keys, common: None, memory, dir, small: Default::default(), held: Default::default(), file: None, runs: Vec::new() })
     }
 
     /// Bytes of a batch in the file: as many as are merged at once have to fit.
@@ -161,7 +184,7 @@ impl Sorter {
 
     fn push(&mut self, batch: &RecordBatch) -> Result<(), QueryError> {
         let batch = RecordBatch::try_new(self.schema.clone(), batch.columns().to_vec())?;
-        for rows in pieces(&batch, &self.widths, PIECE_BYTES_MAX.min(self.memory / 8)) {
+        for rows in pieces(&batch, PIECE_BYTES_MAX.min(self.memory / 8)) {
             let piece = owned(&batch, rows)?;
             let (bytes, chunk_bytes) = (used_bytes(&piece), self.chunk_bytes());
             if piece.num_rows() >= BATCH_ROWS / 2 || bytes >= chunk_bytes {
@@ -184,14 +207,25 @@ impl Sorter {
     }
 
     fn hold(&mut self, batch: RecordBatch) -> Result<(), QueryError> {
-        let keys = self.keys.of(&batch)?;
+        let (keys, widths) = (self.keys.of(&batch)?, Widths::of(&batch));
         let bytes = used_bytes(&batch) + keys.size() + batch.num_rows() * size_of::<Place>();
         if self.held.1 + bytes > self.memory - self.memory / 4 {
             self.spill()?;
         }
-        self.held.0.push((batch, keys));
+        let common = self.common.get_or_insert_with(|| keys.row(0).data().to_vec());
+        for key in keys.iter() {
+            if !key.data().starts_with(common) {
+                common.truncate(common.iter().zip(key.data()).take_while(|(a, b)| a == b).count());
+            }
+        }
+        self.held.0.push(Keyed { batch, keys, widths });
         self.held.1 += bytes;
         Ok(())
+    }
+
+    /// How many bytes all keys have in common, from their first on.
+    fn skip(&self) -> usize {
+        self.common.as_ref().map_or(0, Vec::len)
     }
 
     fn spill(&mut self) -> Result<(), QueryError> {
@@ -199,8 +233,7 @@ impl Sorter {
         if held.is_empty() {
             return Ok(());
         }
-        let held = Held::sorted(held, self.widths.clone(), self.chunk_bytes());
-        self.write(held)
+        self.write(Held::sorted(held, self.skip(), self.chunk_bytes()))
     }
 
     /// Writes a run.
@@ -225,17 +258,17 @@ impl Sorter {
 
     fn finish(mut self) -> Result<Giving, QueryError> {
         self.hold_small()?;
-        let bytes_max = PIECE_BYTES_MAX.min(self.memory / 16);
+        let (skip, bytes_max) = (self.skip(), PIECE_BYTES_MAX.min(self.memory / 16));
         if self.runs.is_empty() {
-            return Ok(Box::new(Held::sorted(self.held.0, self.widths, bytes_max)));
+            return Ok(Box::new(Held::sorted(self.held.0, skip, bytes_max)));
         }
         self.spill()?;
         while let Some(first) = surplus(&self.runs, self.memory) {
             let runs = self.runs.drain(..first).collect();
-            let merge = Merge::new(runs, self.keys.clone(), self.widths.clone(), self.chunk_bytes())?;
+            let merge = Merge::new(runs, self.keys.clone(), skip, self.chunk_bytes())?;
             self.write(merge)?;
         }
-        Ok(Box::new(Merge::new(self.runs, self.keys, self.widths, bytes_max)?))
+        Ok(Box::new(Merge::new(self.runs, self.keys, skip, bytes_max)?))
     }
 }
 
@@ -248,14 +281,14 @@ fn surplus(runs: &[Run], memory: usize) -> Option<usize> {
 }
 
 /// Returns where a batch is cut, so that no piece has more than [`BATCH_ROWS`] rows, or more bytes than these and more than one row.
-fn pieces(batch: &RecordBatch, widths: &Widths, bytes_max: usize) -> Vec<Range<usize>> {
+fn pieces(batch: &RecordBatch, bytes_max: usize) -> Vec<Range<usize>> {
     let rows = batch.num_rows();
     if rows <= BATCH_ROWS && used_bytes(batch) <= bytes_max {
         return (rows > 0).then_some(0..rows).into_iter().collect();
     }
     let (mut pieces, mut start, mut bytes) = (Vec::new(), 0, 0);
-    for row in 0..rows {
-        let width = widths.of(batch, row);
+    for (row, width) in row_bytes(batch).into_iter().enumerate() {
+        let width = width as usize;
         if row > start && (row - start == BATCH_ROWS || bytes + width > bytes_max) {
             pieces.push(start..row);
             (start, bytes) = (row, 0);
@@ -280,7 +313,7 @@ fn used_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(usize::MAX / 1024)).sum()
 }
 
-/// The beginning of a row's key, its batch, and its place there.
+/// The beginning of a row's key, after what all have in common; its batch, and its place there.
 type Place = (u64, u32, u32);
 
 fn beginning(key: &[u8]) -> u64 {
@@ -293,22 +326,22 @@ fn beginning(key: &[u8]) -> u64 {
 /// Batches in memory, and their rows in order.
 struct Held {
     batches: Vec<RecordBatch>,
+    widths: Vec<Widths>,
     places: std::vec::IntoIter<Place>,
-    widths: Widths,
     bytes_max: usize,
 }
 
 impl Held {
-    fn sorted(held: Vec<(RecordBatch, Rows)>, widths: Widths, bytes_max: usize) -> Held {
-        let mut places: Vec<Place> = Vec::with_capacity(held.iter().map(|(b, _)| b.num_rows()).sum());
-        for (batch, (_, keys)) in held.iter().enumerate() {
-            places.extend(keys.iter().enumerate().map(|(row, key)| (beginning(key.data()), batch as u32, row as u32)));
+    fn sorted(held: Vec<Keyed>, skip: usize, bytes_max: usize) -> Held {
+        let mut places: Vec<Place> = Vec::with_capacity(held.iter().map(|k| k.batch.num_rows()).sum());
+        for (batch, keyed) in held.iter().enumerate() {
+            places.extend(keyed.keys.iter().enumerate().map(|(row, key)| (beginning(&key.data()[skip..]), batch as u32, row as u32)));
         }
-        let key = |place: &Place| held[place.1 as usize].1.row(place.2 as usize);
+        let key = |place: &Place| held[place.1 as usize].keys.row(place.2 as usize);
         // Most rows differ in the beginning of their keys.
         places.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a).cmp(&key(b))));
-        let batches = held.into_iter().map(|(batch, _)| batch).collect();
-        Held { batches, places: places.into_iter(), widths, bytes_max }
+        let (batches, widths) = held.into_iter().map(|k| (k.batch, k.widths)).unzip();
+        Held { batches, widths, places: places.into_iter(), bytes_max }
     }
 }
 
@@ -316,11 +349,11 @@ impl Iterator for Held {
     type Item = Result<RecordBatch, QueryError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let mut picked = Vec::new();
+        let mut picked = Vec::with_capacity(BATCH_ROWS.min(self.places.len()));
         let mut bytes = 0;
         for (_, batch, row) in self.places.as_slice() {
             let place = (*batch as usize, *row as usize);
-            bytes += self.widths.of(&self.batches[place.0], place.1);
+            bytes += self.widths[place.0].get(place.1);
             if picked.len() == BATCH_ROWS || (bytes > self.bytes_max && !picked.is_empty()) {
                 break;
             }
@@ -373,10 +406,10 @@ impl Write for Part {
 /// Runs that become one.
 struct Merge {
     cursors: Vec<Cursor>,
-    /// The cursors that have a row, the one with the lowest first: a binary heap.
-    heap: Vec<usize>,
+    /// The cursors that have a row, with the beginning of its key; the one with the lowest is first: a binary heap.
+    heap: Vec<(u64, usize)>,
     keys: Keys,
-    widths: Widths,
+    skip: usize,
     bytes_max: usize,
     /// Batches that picked rows come from.
     sources: Vec<RecordBatch>,
@@ -387,10 +420,8 @@ struct Merge {
 /// A run, its batch at hand, and the row of it that is next.
 struct Cursor {
     reader: StreamReader<BufReader<Part>>,
-    batch: RecordBatch,
-    rows: Rows,
+    keyed: Keyed,
     at: usize,
-    beginning: u64,
     /// The batch's place among the sources.
     source: Option<usize>,
 }
@@ -399,40 +430,36 @@ impl Cursor {
     fn new(run: Run, keys: &Keys) -> Result<Cursor, ArrowError> {
         let reader = StreamReader::try_new(BufReader::new(run.part), None)?;
         let batch = RecordBatch::new_empty(reader.schema());
-        let rows = keys.of(&batch)?;
-        Ok(Cursor { reader, batch, rows, at: 0, beginning: 0, source: None })
+        Ok(Cursor { reader, keyed: Keyed { keys: keys.of(&batch)?, batch, widths: Widths::Even(0) }, at: 0, source: None })
     }
 
-    /// Goes to the row at hand, in the next batch if this one is used up; returns whether there is one.
-    fn load(&mut self, keys: &Keys) -> Result<bool, ArrowError> {
-        while self.at == self.batch.num_rows() {
-            let Some(batch) = self.reader.next().transpose()? else { return Ok(false) };
-            (self.rows, self.batch, self.at, self.source) = (keys.of(&batch)?, batch, 0, None);
+    /// Returns the key of the row at hand, of the next batch if this one is used up; none at the end.
+    fn load(&mut self, keys: &Keys) -> Result<Option<&[u8]>, ArrowError> {
+        while self.at == self.keyed.batch.num_rows() {
+            let Some(batch) = self.reader.next().transpose()? else { return Ok(None) };
+            self.keyed = Keyed { keys: keys.of(&batch)?, widths: Widths::of(&batch), batch };
+            (self.at, self.source) = (0, None);
         }
-        self.beginning = beginning(self.rows.row(self.at).data());
-        Ok(true)
-    }
-
-    fn comes_before(&self, other: &Cursor) -> bool {
-        match self.beginning.cmp(&other.beginning) {
-            std::cmp::Ordering::Equal => self.rows.row(self.at) < other.rows.row(other.at),
-            order => order.is_lt(),
-        }
+        Ok(Some(self.keyed.keys.row(self.at).data()))
     }
 }
 
 impl Merge {
-    fn new(runs: Vec<Run>, keys: Keys, widths: Widths, bytes_max: usize) -> Result<Merge, QueryError> {
+    fn new(runs: Vec<Run>, keys: Keys, skip: usize, bytes_max: usize) -> Result<Merge, QueryError> {
         let mut cursors = runs.into_iter().map(|run| Cursor::new(run, &keys)).collect::<Result<Vec<_>, _>>()?;
         let mut heap = Vec::with_capacity(cursors.len());
         for (i, cursor) in cursors.iter_mut().enumerate() {
-            if cursor.load(&keys)? {
-                heap.push(i);
-            }
+            heap.extend(cursor.load(&keys)?.map(|key| (beginning(&key[skip..]), i)));
         }
-        let mut merge = Merge { cursors, heap, keys, widths, bytes_max, sources: Vec::new(), picked: Vec::new(), bytes: 0 };
+        let mut merge = Merge { cursors, heap, keys, skip, bytes_max, sources: Vec::new(), picked: Vec::new(), bytes: 0 };
         (0..merge.heap.len() / 2).rev().for_each(|place| merge.sink(place));
         Ok(merge)
+    }
+
+    fn comes_before(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (self.heap[a], self.heap[b]);
+        let row = |i: usize| self.cursors[i].keyed.keys.row(self.cursors[i].at);
+        a.0 < b.0 || (a.0 == b.0 && row(a.1) < row(b.1))
     }
 
     /// Moves the cursor at a place of the heap down to where it belongs.
@@ -440,7 +467,7 @@ impl Merge {
         loop {
             let mut first = place;
             for child in [2 * place + 1, 2 * place + 2] {
-                if child < self.heap.len() && self.cursors[self.heap[child]].comes_before(&self.cursors[self.heap[first]]) {
+                if child < self.heap.len() && self.comes_before(child, first) {
                     first = child;
                 }
             }
@@ -454,29 +481,31 @@ impl Merge {
 
     /// Puts the first cursor, which has moved on, where it belongs.
     fn settle(&mut self) -> Result<(), ArrowError> {
-        if !self.cursors[self.heap[0]].load(&self.keys)? {
-            self.heap.swap_remove(0);
+        match self.cursors[self.heap[0].1].load(&self.keys)? {
+            Some(key) => self.heap[0].0 = beginning(&key[self.skip..]),
+            None => drop(self.heap.swap_remove(0)),
         }
         self.sink(0);
         Ok(())
     }
 
     fn give(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
-        while let Some(first) = self.heap.first() {
+        while let Some((_, first)) = self.heap.first() {
             let cursor = &mut self.cursors[*first];
+            let batch = &cursor.keyed.batch;
             if self.heap.len() == 1 && self.picked.is_empty() {
                 // The last run is only read.
-                let rest = cursor.batch.slice(cursor.at, cursor.batch.num_rows() - cursor.at);
-                cursor.at = cursor.batch.num_rows();
+                let rest = batch.slice(cursor.at, batch.num_rows() - cursor.at);
+                cursor.at = batch.num_rows();
                 self.settle()?;
                 return Ok(Some(rest));
             }
-            let width = self.widths.of(&cursor.batch, cursor.at);
+            let width = cursor.keyed.widths.get(cursor.at);
             if self.picked.len() == BATCH_ROWS || (self.bytes + width > self.bytes_max && !self.picked.is_empty()) {
                 break;
             }
             let source = *cursor.source.get_or_insert_with(|| {
-                self.sources.push(cursor.batch.clone());
+                self.sources.push(batch.clone());
                 self.sources.len() - 1
             });
             self.picked.push((source, cursor.at));
@@ -530,11 +559,10 @@ mod tests {
         let mut sorter = Sorter::new(schema.clone(), &["key".into(), "text".into()], memory_bytes, dir.path()).unwrap();
         input.iter().for_each(|batch| sorter.push(batch).unwrap());
         let runs = sorter.runs.len();
-        let widths = Widths::new(&schema);
         let batches: Vec<RecordBatch> = sorter.finish().unwrap().map(Result::unwrap).collect();
         for batch in &batches {
             assert!((1..=BATCH_ROWS).contains(&batch.num_rows()));
-            let bytes: usize = (0..batch.num_rows()).map(|row| widths.of(batch, row)).sum();
+            let bytes = row_bytes(batch).into_iter().sum::<u32>() as usize;
             assert!(bytes <= memory_bytes / 16 || batch.num_rows() == 1, "{bytes} bytes in {} rows", batch.num_rows());
         }
         assert_eq!(dir.path().read_dir().unwrap().count(), 0);
