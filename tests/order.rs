@@ -3,9 +3,12 @@
 
 use crate::support::{Lab, ORDERS, Random, component, order};
 use restitch::{
+    check::CheckError,
+    execute::ExecuteError,
     manifest::{Kind, Mode},
-    pipeline::RunRequest,
+    pipeline::{Error, RunRequest},
     plan::Reason,
+    query::QueryError,
     time::{EventTime, format_us, parse},
     window::{Calendar, Grain},
 };
@@ -249,4 +252,14 @@ fn wide_rows_give_the_same_bits_in_any_memory() {
     let merged = lab.go(RunRequest { mode: Mode::Merge, ..Lab::request(Kind::Backfill, Some(("2026-05", "2026-05"))) }).manifest.unwrap();
     let p = &merged.partitions[0];
     assert_eq!((p.inserted, p.updated, p.unchanged, p.checksum), (Some(0), Some(0), Some(9_000), whole.partitions[0].checksum));
+}
+
+#[test]
+fn what_runs_out_of_memory_names_the_options_that_help() {
+    let source = || QueryError::Memory { message: "no more".into() };
+    let sorting = ExecuteError::Query { partition: "2026-05".into(), source: Box::new(source()) };
+    for e in [Error::Execute(sorting), Error::Check(CheckError::Compare(source()))] {
+        let hint = e.hint().unwrap();
+        assert!(hint.contains("--memory") && hint.contains("--workers 1"), "{e}: {hint}");
+    }
 }
