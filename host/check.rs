@@ -12,8 +12,8 @@ use crate::{
     execute::{Balance, Computed},
     id::{RunId, SnapshotId},
     manifest::{CheckRecord, PartitionRecord, Validation},
-    query::{self, Difference, FileTable, QueryError, Session, quoted},
-    schema::{DataType, Field, PARTITION},
+    query::{self, Difference, FileTable, QueryError, Session},
+    schema::{DataType, Field, PARTITION, quoted},
     store::{Store, each},
     time::IngestTime,
 };

@@ -18,6 +18,7 @@ pub use compare::{ColumnChange, Difference, RowDifference, column_changes, compa
 pub use error::{QueryError, SortError};
 pub use expression::{Aggregate, AggregateState, Filter};
 pub use format::{rows_json, table_text};
+pub(crate) use sort::used_bytes;
 pub use sort::{Sorted, sort_spilled};
 pub use table::{FileTable, StateValue};
 pub use value::Value;
@@ -254,11 +255,6 @@ fn refuse_changes(plan: &LogicalPlan) -> Result<(), QueryError> {
         message: "this statement would change data, tables or settings; only queries run here".into(),
         hint: Some("SELECT, WITH, VALUES, EXPLAIN, SHOW and DESCRIBE are queries".into()),
     })
-}
-
-/// Returns a name as SQL writes it, whatever is in it.
-pub fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 #[cfg(test)]

@@ -185,6 +185,11 @@ pub fn arrow_schema(fields: &[Field]) -> SchemaRef {
     Arc::new(ArrowSchema::new(fields.iter().enumerate().map(|(i, f)| f.arrow(Some(i as i64 + 1))).collect::<Vec<_>>()))
 }
 
+/// Returns a name as SQL writes it, whatever is in it.
+pub fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
 /// The partition column of every published table.
 pub const PARTITION: &str = "_partition";
 

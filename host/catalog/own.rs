@@ -6,7 +6,7 @@ use super::{
     CatalogError, Table, View,
     ducklake::{THERE, VISIBLE},
 };
-use crate::id::SnapshotId;
+use crate::{id::SnapshotId, schema::quoted};
 use rusqlite::{OptionalExtension, params};
 
 impl Table {
@@ -149,9 +149,4 @@ impl View<'_> {
         let found: Option<String> = self.connection.prepare_cached(&sql)?.query_row(params![at.0, table.id], |r| r.get(0)).optional()?;
         found.map_or(Ok(()), |column| Err(CatalogError::Renamed { table: table.name.clone(), column }))
     }
-}
-
-/// Returns a name as SQL writes it.
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
 }

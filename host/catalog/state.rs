@@ -6,6 +6,7 @@ use super::{CatalogError, View, ducklake::list};
 use crate::{
     id::{Digest, RunId, SnapshotId},
     manifest::{CheckRecord, FileRecord, Manifest, Mode, PartitionRecord, Quarantined, Status},
+    schema::quoted,
     time::{EventTime, IngestTime},
     window::Window,
 };
@@ -565,7 +566,7 @@ impl View<'_> {
     /// # Errors
     /// There is no such table.
     pub fn state_table(&self, name: &str) -> Result<StateTable, CatalogError> {
-        let mut statement = self.connection.prepare(&format!("SELECT * FROM \"{}\"", name.replace('"', "\"\"")))?;
+        let mut statement = self.connection.prepare(&format!("SELECT * FROM {}", quoted(name)))?;
         let mut types = self.connection.prepare("SELECT name, type FROM pragma_table_info(?1)")?;
         // SQLite knows no type of what a view computes.
         let whole = |name: &str, declared: &str| declared.contains("INT") || (declared.is_empty() && super::schema::VIEW_INTEGERS.contains(&name));

@@ -11,6 +11,7 @@ use crate::{
     datafile::{DataFileError, Reader},
     manifest::Write,
     plan::PlannedPartition,
+    query::used_bytes,
     schema::Field,
     time::EventTime,
     window::Window,
@@ -133,8 +134,7 @@ impl<'c> Cursor<'c> {
                 converter.convert_columns(&columns).map_err(|source| ExecuteError::Arrow { partition: partition.into(), source })
             };
             let (order, key) = (rows(&self.order)?, rows(&self.key)?);
-            let bytes = batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(0)).sum::<usize>();
-            self.row_bytes = bytes / batch.num_rows().max(1);
+            self.row_bytes = used_bytes(&batch) / batch.num_rows().max(1);
             self.batch = Some((batch, order, key));
             (self.at, self.source) = (0, None);
         }

@@ -5,8 +5,8 @@ use super::{Error, Workshop, partition_window};
 use crate::{
     config::Keep,
     moves,
-    query::{Rows, quoted},
-    schema::envelope,
+    query::Rows,
+    schema::{envelope, quoted},
     time::EventTime,
 };
 use arrow::{array::AsArray, datatypes::Int64Type};

@@ -119,6 +119,7 @@ impl Workshop {
     pub fn diff_versions(&mut self, request: &DiffRequest, progress: &dyn Progress) -> Result<Diff, Error> {
         let row = self.transform_row(&request.transform)?;
         let dataset = Dataset { transform: request.transform.clone(), checks: Vec::new(), ..self.project.dataset(&request.dataset)?.clone() };
+        self.refuse_lost_tables(&dataset)?;
         self.refuse_recut(&dataset)?;
         let window = dataset.calendar().resolve(&request.start, request.end.as_ref().unwrap_or(&request.start))?;
         let published = self.catalog.read(|v| v.published(&dataset.name, Some(window)))?;

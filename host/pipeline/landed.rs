@@ -1,4 +1,4 @@
-//! What restitch.toml declares now, compared with how records landed and datasets were published.
+//! What restitch.toml declares now, compared with how records landed, datasets were published, and tables are.
 //! Never lets rows be computed that would count a record twice. What shows a column that is masked by now is told.
 //! Asked before every plan, and again before one that was saved is carried out.
 
@@ -10,13 +10,27 @@ use crate::{
 };
 
 impl Workshop {
-    /// Refuses a dataset that is published in another cut, or that reads records whose ids are made of something else than is declared.
+    /// Refuses a dataset whose tables are not what they were, that is published in another cut, or that reads records whose ids are made of something
+    /// else than is declared.
     ///
     /// # Errors
-    /// It is; or it does.
+    /// They are not; it is; or it does.
     pub(super) fn refuse_redeclared(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        self.refuse_lost_tables(dataset)?;
         self.refuse_recut(dataset)?;
         self.refuse_other_ids(dataset)
+    }
+
+    /// Refuses a dataset of which another tool dropped or renamed a table that it reads or writes.
+    ///
+    /// # Errors
+    /// One is gone, or another one stands in its place.
+    pub(super) fn refuse_lost_tables(&mut self, dataset: &Dataset) -> Result<(), Error> {
+        self.catalog.read(|v| {
+            dataset.inputs.iter().chain(dataset.lookups.values()).try_for_each(|source| v.refuse_lost_source(source))?;
+            dataset.upstream.iter().chain([&dataset.name]).try_for_each(|name| v.refuse_strange(name))
+        })?;
+        Ok(())
     }
 
     /// Returns what of the landed records that a dataset is made of shows what is masked now, by source.

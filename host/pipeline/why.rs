@@ -6,8 +6,8 @@ use crate::{
     catalog::{PublishedRow, QueueRow, RunRow},
     id::RunId,
     manifest::PartitionRecord,
-    query::{FileTable, Session, quoted, rows_json},
-    schema::{DataType, PARTITION},
+    query::{FileTable, Session, rows_json},
+    schema::{DataType, PARTITION, quoted},
 };
 use std::collections::BTreeMap;
 

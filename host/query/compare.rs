@@ -2,8 +2,8 @@
 //! Never decides what is too much; checks do.
 //! Compare checks and `diff` ask here.
 
-use super::{FileTable, QueryError, Rows, Session, config, format, quoted};
-use crate::schema::DataType;
+use super::{FileTable, QueryError, Rows, Session, config, format};
+use crate::schema::{DataType, quoted};
 use arrow::{
     array::{Array, ArrayRef, AsArray, RecordBatch, StringArray},
     compute::cast,

@@ -309,7 +309,8 @@ fn owned(batch: &RecordBatch, rows: Range<usize>) -> Result<RecordBatch, ArrowEr
     take_record_batch(&slice, &UInt32Array::from_iter_values(0..slice.num_rows() as u32))
 }
 
-fn used_bytes(batch: &RecordBatch) -> usize {
+/// Returns how many bytes the rows of a batch take, without what else stands in their buffers.
+pub(crate) fn used_bytes(batch: &RecordBatch) -> usize {
     batch.columns().iter().map(|c| c.to_data().get_slice_memory_size().unwrap_or(usize::MAX / 1024)).sum()
 }
 
